@@ -1,0 +1,1 @@
+"""The backends and layers that ship with storagecache, found through entry points."""

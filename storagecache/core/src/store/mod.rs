@@ -1,0 +1,5 @@
+//! Where pages are held.
+
+mod memory;
+
+pub use memory::MemoryStore;

@@ -1,0 +1,1 @@
+"""The laboratory: figures and, later, the papers' experiments."""
