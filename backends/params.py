@@ -21,9 +21,7 @@ class Parameters:
         self._known.append(name)
         return self._left.pop(name, default)
 
-    def number(
-        self, name: str, default: float, *, low: float = 0.0, high: float = 1e12
-    ) -> float:
+    def number(self, name: str, default: float, *, low: float = 0.0, high: float = 1e12) -> float:
         value = self._take(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"{name}: {value!r} is no number")

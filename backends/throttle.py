@@ -12,6 +12,7 @@ from storagecache.backend import Backend, BackendWrapper, Operation, Params
 from .params import Parameters
 
 T = TypeVar("T")
+_GRANULARITY_S = 0.001  # the event loop sleeps in whole milliseconds
 
 
 class ThrottleLayer(BackendWrapper):
@@ -62,6 +63,8 @@ class ThrottleLayer(BackendWrapper):
         if self._bandwidth and operation.size:
             self._link_free = max(now, self._link_free) + operation.size / self._bandwidth
             ready = max(ready, self._link_free)
+        if ready - now < _GRANULARITY_S:
+            ready = now  # what the link is behind stays on its account
         ready += self._latency_s
         if ready > now:
             await trio.sleep_until(ready)

@@ -8,6 +8,7 @@ temporary folders and leaves only ``partitions.png``.
 
 from __future__ import annotations
 
+import json
 import random
 import sys
 import tempfile
@@ -22,9 +23,9 @@ PAGES_PER_STORE = 1024
 CACHE_PAGES = 3 * PAGES_PER_STORE // 2  # half of the set
 SCRATCH_BYTES = 1 << 20  # what the cache keeps of its budget for gathering replies
 WINDOW = 200
-TIME_SCALE = 20
-READS = 40_000
-THREADS = 8
+TIME_SCALE = 6
+READS = 24_000
+THREADS = 16
 AGED_SHARE_MIN = 0.60
 STATIC_RATIO_MIN = 0.85
 EPOCHS_MIN = 30
@@ -36,6 +37,7 @@ memory_bytes = {memory}
 page_bytes = {page}
 policy = "lazy-clock"
 window = {window}
+increment = 0.02
 readahead_bytes = 0
 
 [[backend]]
@@ -47,7 +49,7 @@ url = "file://{root}/local"
 name = "far"
 at = "/far"
 url = "file://{root}/far"
-layers = [{{type = "throttle", bandwidth_bytes_per_s = "100MiB", latency_s = 0.001}}]
+layers = [{{type = "throttle", bandwidth_bytes_per_s = "20MiB"}}]
 {far}
 [[backend]]
 name = "aged"
@@ -61,7 +63,7 @@ kernel_cache = "off"
 
 
 def write_config(path: Path, root: Path, shares: dict[str, float] | None = None) -> None:
-    lines = {name: "" for name in STORES}
+    lines = dict.fromkeys(STORES, "")
     if shares is not None:
         lines = {name: f"share = {max(share, 1e-3):.6f}\n" for name, share in shares.items()}
     path.write_text(
@@ -118,6 +120,8 @@ def main() -> int:
             (root / name / "data").write_bytes(draw.randbytes(PAGES_PER_STORE * PAGE_BYTES))
         config = root / "demo.toml"
         write_config(config, root)
+        report = root / "report"
+        workload.append(f"--report={report}")
         runs = [
             compare.run_policy(str(config), policy, workload, show=live.show)
             for policy in ("lru", "lazy-clock")
@@ -129,15 +133,23 @@ def main() -> int:
         shares = best_shares(service)
         write_config(config, root, shares)
         static = compare.run_policy(str(config), "static-clock", workload, show=live.show)
+        rates = [
+            float(json.loads(line)["second_half_reads_per_s"])
+            for line in report.read_text().splitlines()
+        ]
     print(compare.table([*runs, static]))
     compare.plot(Path("partitions.png"), runs)
-    return verdict(runs[0], runs[1], static, time.monotonic() - started)
+    return verdict(runs[1], rates, time.monotonic() - started)
 
 
-def verdict(lru: compare.Run, lazy: compare.Run, static: compare.Run, seconds: float) -> int:
+def verdict(lazy: compare.Run, rates: list[float], seconds: float) -> int:
+    """Check the picture; `rates`: reads a second of lru, lazy-clock and the best static one.
+
+    Rates are of the second half of the reads, when every cache has been filled and partitioned.
+    """
     cache = lazy.status["cache"]
     share = lazy.status["backends"]["aged"]["pages"] / cache["capacity_pages"]
-    ratio = lazy.throughput / static.throughput
+    ratio = rates[1] / rates[2]
     checks = [
         (cache["epochs"] >= EPOCHS_MIN, f"{cache['epochs']} epochs (at least {EPOCHS_MIN})"),
         (
@@ -146,14 +158,14 @@ def verdict(lru: compare.Run, lazy: compare.Run, static: compare.Run, seconds: f
         ),
         (
             ratio >= STATIC_RATIO_MIN,
-            f"lazy-clock reaches {ratio:.2f} of the best static partition"
-            f" (at least {STATIC_RATIO_MIN})",
+            f"lazy-clock reaches {ratio:.2f} of the best static partition's throughput"
+            f" in the second half (at least {STATIC_RATIO_MIN})",
         ),
     ]
     for good, text in checks:
         print(f"{'ok  ' if good else 'FAIL'} {text}")
     print(
-        f"lazy-clock is {lazy.throughput / lru.throughput:.2f} times as fast as lru."
+        f"lazy-clock is {rates[1] / rates[0]:.2f} times as fast as lru there."
         f" Partition sizes over time: partitions.png. {seconds:.0f} s in all."
     )
     return 0 if all(good for good, _ in checks) else 1

@@ -1,20 +1,22 @@
 """A seeded closed-loop workload: random reads, uniform over all blocks of all files of a tree.
 
-    python random_read.py DIR --reads 40000 --block-bytes 8192 --threads 8 --seed 1
+python random_read.py DIR --reads 40000 --block-bytes 8192 --threads 8 --seed 1
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import threading
+import time
 from pathlib import Path
 
 
 def blocks_of(directory: Path, block_bytes: int) -> list[tuple[Path, int]]:
     """(file, offset) of every whole block below `directory`, in a stable order."""
-    found = []
+    found: list[tuple[Path, int]] = []
     for path in sorted(directory.rglob("*")):
         if path.is_file():
             blocks = path.stat().st_size // block_bytes
@@ -29,6 +31,9 @@ def main() -> int:
     parser.add_argument("--block-bytes", type=int, default=8192)
     parser.add_argument("--threads", type=int, default=8)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--report", type=Path, help="append a line of JSON: reads a second in the second half"
+    )
     options = parser.parse_args()
 
     blocks = blocks_of(options.directory, options.block_bytes)
@@ -36,14 +41,18 @@ def main() -> int:
         parser.error(f"{options.directory}: no file of {options.block_bytes} bytes or more")
     files = {path: os.open(path, os.O_RDONLY) for path, _ in blocks}
     draw = random.Random(options.seed)
-    order = iter([draw.randrange(len(blocks)) for _ in range(options.reads)])
+    order = enumerate([draw.randrange(len(blocks)) for _ in range(options.reads)])
+    half = options.reads // 2
+    begun = [time.monotonic()] * 2  # of all reads, of the second half
     lock = threading.Lock()
     short: list[str] = []
 
     def work() -> None:
         while True:
             with lock:
-                index = next(order, None)
+                number, index = next(order, (0, None))
+                if number == half:
+                    begun[1] = time.monotonic()
             if index is None:
                 return
             path, offset = blocks[index]
@@ -56,6 +65,11 @@ def main() -> int:
         thread.start()
     for thread in threads:
         thread.join()
+    seconds = time.monotonic() - begun[1]
+    if options.report is not None:
+        with options.report.open("a") as file:
+            rate = (options.reads - half) / seconds
+            file.write(json.dumps({"second_half_reads_per_s": rate}) + "\n")
     for descriptor in files.values():
         os.close(descriptor)
     for line in short:

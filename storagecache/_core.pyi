@@ -4,8 +4,10 @@ Sizes are bytes, times nanoseconds, `slot` is the 32-bit number of an object (32
 Every method is synchronous, takes one short lock and never waits.
 """
 
-from collections.abc import Buffer, Sequence  # type: ignore[attr-defined]
+from collections.abc import Sequence
 from typing import Final, TypedDict, final
+
+from typing_extensions import Buffer
 
 POLICIES: Final[tuple[str, ...]]
 RELEASE_BUILD: Final[bool]
@@ -49,7 +51,9 @@ class Run:
     @property
     def frames(self) -> list[int]: ...
     @property
-    def buffers(self) -> list[tuple[int, int]]: ...  # (start, length) in the arena, merged when adjacent
+    def buffers(
+        self,
+    ) -> list[tuple[int, int]]: ...  # (start, length) in the arena, merged when adjacent
 
 @final
 class Plan:
@@ -99,7 +103,9 @@ class Cache:
 
     # objects
     def open_object(self, backend: int) -> int: ...
-    def close_object(self, slot: int) -> None: ...  # drop its pages; number is reused when no fetch holds one
+    def close_object(
+        self, slot: int
+    ) -> None: ...  # drop its pages; number is reused when no fetch holds one
 
     # reading
     def read(self, slot: int, offset: int, size: int) -> int:
@@ -109,8 +115,15 @@ class Cache:
         area: valid until the next call of any method. size <= 1 MiB; larger: ValueError.
         """
     def begin_read(
-        self, slot: int, offset: int, size: int, object_size: int, read_max_bytes: int,
-        *, whole_pages: bool = True, count: bool = True
+        self,
+        slot: int,
+        offset: int,
+        size: int,
+        object_size: int,
+        read_max_bytes: int,
+        *,
+        whole_pages: bool = True,
+        count: bool = True,
     ) -> Plan: ...
     def begin_prefetch(
         self, slot: int, offset: int, size: int, object_size: int, read_max_bytes: int
@@ -120,9 +133,11 @@ class Cache:
         """As `read`, from frames the caller has pinned; -1 if one was doomed or is not valid."""
     def unpin(self, frames: Sequence[int]) -> None: ...
     def complete(self, run: Run, bytes_read: int, cost_ns: int) -> bool:
-        """The fetch returned: bytes beyond bytes_read are zero-filled, sectors become valid, the
-        fetch's pin is dropped. cost_ns: service time per page (LANDLORD). False: run was doomed in part."""
-    def fail(self, run: Run) -> None: ...  # the fetch failed: its pages leave, unpinned frames go free
+        """The fetch returned: what lies beyond bytes_read becomes zeros, sectors become valid, the
+        fetch's pin goes. cost_ns: service time per page. False: pages of the run were doomed."""
+    def fail(
+        self, run: Run
+    ) -> None: ...  # the fetch failed: its pages leave, unpinned frames go free
     def observe(
         self, backend: int, response_ns: int, busy_ns: int, now_ns: int, *, demand: bool
     ) -> bool:
@@ -132,30 +147,41 @@ class Cache:
     def write(self, slot: int, offset: int, data: Buffer) -> None:
         """The backend has taken `data`: update resident sectors; a full page allocates if a frame
         can be had; pages in flight are doomed."""
-    def truncate(self, slot: int, size: int) -> None: ...  # drop beyond; zero the tail; doom in-flight
+    def truncate(
+        self, slot: int, size: int
+    ) -> None: ...  # drop beyond; zero the tail; doom in-flight
     def invalidate(self, slot: int, first_page: int = 0, last_page: int | None = None) -> int: ...
-    def mark_dirty(self, slot: int, offset: int, size: int) -> None: ...  # whole sectors; resident only
+    def mark_dirty(
+        self, slot: int, offset: int, size: int
+    ) -> None: ...  # whole sectors; resident only
     def mark_clean(self, slot: int, offset: int, size: int) -> None: ...
 
     # control
     def set_policy(self, policy: str) -> None: ...
-    def set_repartition(self, repartition: str, *, preset: str = "default", wait: str | None = None,
-                        threshold: float | None = None, window: int = 1000,
-                        increment: float = 0.002) -> None: ...
+    def set_repartition(
+        self,
+        repartition: str,
+        *,
+        preset: str = "default",
+        wait: str | None = None,
+        threshold: float | None = None,
+        window: int = 1000,
+        increment: float = 0.002,
+    ) -> None: ...
     def end_epoch(self, now_ns: int) -> bool: ...  # by command; False if nothing was observed
     def set_targets(self, pages: Sequence[int]) -> None: ...  # sum must be the capacity
     def resize(self, memory_bytes: int) -> None:
-        """Evicts down at once what may go; ValueError if more than the reserved region or too small."""
+        """Evict what must and may go; ValueError if beyond the reserved region or too small."""
     def statistics(self) -> Statistics: ...
     def check_invariants(self) -> None: ...  # AssertionError that names the broken one
     def access(self, slot: int, page: int, cost_ns: int = 1) -> bool:
-        """Reference for tests and simulators: one access without data; True on a hit. A miss inserts
-        and evicts at once."""
+        """One access without data, for tests and simulators; True on a hit. A miss inserts and
+        evicts at once."""
     def resident_pages(self) -> list[tuple[int, int]]: ...  # (slot, page), unordered
 
 @final
 class Disk:
-    """One-arm disk with FIFO service: seek, rotation, bandwidth of an aged IBM 9LZX (FAST'02 Table 2)."""
+    """One-arm disk, first come first served: an IBM 9LZX of any age (FAST'02, Table 2)."""
 
     def __init__(self, *, years: float = 0.0, seed: int = 0, seek: str = "average") -> None: ...
     years: float
@@ -166,6 +192,6 @@ class Disk:
     @property
     def rotation_ns(self) -> int: ...  # average; a full turn is twice that
     def service(self, address: int, size: int) -> int:
-        """Nanoseconds for one request at byte `address`; the same cylinder as before: transfer only."""
+        """Nanoseconds for a request at byte `address`; on the cylinder before: transfer only."""
     def submit(self, now_ns: int, address: int, size: int) -> tuple[int, int]:
         """FIFO: (start_ns, end_ns) of the request that arrives now."""

@@ -362,9 +362,7 @@ class _WrappedFile(File):
     async def read_into(self, offset: int, buffers: Sequence[memoryview]) -> int:
         size = sum(len(buffer) for buffer in buffers)
         operation = Operation("read", self._path, await self._id(), offset, size)
-        return await self._wrapper.around(
-            operation, lambda: self._inner.read_into(offset, buffers)
-        )
+        return await self._wrapper.around(operation, lambda: self._inner.read_into(offset, buffers))
 
     async def write(self, offset: int, data: bytes) -> Attributes:
         operation = Operation("write", self._path, await self._id(), offset, len(data))

@@ -194,9 +194,7 @@ class PageCache:
             got = await source.file.read_into(run.offset, buffers)
             expected = min(run.size, object_size - run.offset)
             if got < expected:
-                raise ShortReadError(
-                    message=f"{got} of {expected} bytes at offset {run.offset}"
-                )
+                raise ShortReadError(message=f"{got} of {expected} bytes at offset {run.offset}")
         except Exception as exc:
             flight.error = exc
             self.core.fail(run)

@@ -71,12 +71,12 @@ def _parser() -> argparse.ArgumentParser:
     mount.add_argument("config", metavar="CONFIG")
     mount.add_argument("directory", metavar="DIR")
     mount.add_argument("--foreground", action="store_true", help="stay in the foreground")
-    mount.add_argument("--log-file", metavar="FILE", help="where the daemon logs (default: nowhere)")
+    mount.add_argument(
+        "--log-file", metavar="FILE", help="where the daemon logs (default: nowhere)"
+    )
     _add_set(mount)
 
-    umount = add(
-        "umount", _umount, "drain and unmount DIR", "storagecache umount /mnt/all"
-    )
+    umount = add("umount", _umount, "drain and unmount DIR", "storagecache umount /mnt/all")
     umount.add_argument("directory", metavar="DIR")
     umount.add_argument("--timeout", type=float, default=60.0, metavar="S", help="default 60")
 
@@ -94,7 +94,10 @@ def _parser() -> argparse.ArgumentParser:
     _add_set(check)
 
     control = add(
-        "ctl", _ctl, "change a running mount", "storagecache ctl /mnt/all fault archive slow_factor=6"
+        "ctl",
+        _ctl,
+        "change a running mount",
+        "storagecache ctl /mnt/all fault archive slow_factor=6",
     )
     control.add_argument("directory", metavar="DIR")
     _add_control(control)

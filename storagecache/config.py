@@ -213,7 +213,7 @@ def _at(value: Any) -> str:
 
 def _layers(value: Any) -> tuple[Mapping[str, Any], ...]:
     if not isinstance(value, list) or not all(isinstance(layer, dict) for layer in value):
-        raise ValueError("is no list of tables such as [{type = \"aging\", years = 6}]")
+        raise ValueError('is no list of tables such as [{type = "aging", years = 6}]')
     return tuple(value)
 
 
@@ -398,7 +398,7 @@ def _nested(inner: str, outer: str) -> bool:
 
 
 def check_mount(config: Config, mountpoint: str | os.PathLike[str]) -> None:
-    """Refuse a mount point that cannot be one, and stores that lie inside it. Raises ConfigError."""
+    """Refuse a mount point that cannot be one and stores inside it. Raises ConfigError."""
     name = os.fspath(mountpoint)
     try:
         mounted = os.path.ismount(name)

@@ -1,13 +1,13 @@
 """The exceptions of storagecache; each has an errno and says whether trying again may help.
 
-    StorageCacheError                 EIO
-    ├── ConfigError                   EINVAL     bad configuration; the message names the key
-    ├── ControlError                  EINVAL     a control command that cannot be carried out
-    └── BackendError                  any        a backend's answer, with the backend's own errno
-        ├── UnsupportedError          ENOTSUP    the backend has no such operation
-        ├── DeadlineError             ETIMEDOUT  no answer within the deadline      (retryable)
-        ├── StaleError                ESTALE     the object changed under an open handle
-        └── ShortReadError            EIO        fewer bytes than the object's size (retryable)
+StorageCacheError                 EIO
+├── ConfigError                   EINVAL     bad configuration; the message names the key
+├── ControlError                  EINVAL     a control command that cannot be carried out
+└── BackendError                  any        a backend's answer, with the backend's own errno
+    ├── UnsupportedError          ENOTSUP    the backend has no such operation
+    ├── DeadlineError             ETIMEDOUT  no answer within the deadline      (retryable)
+    ├── StaleError                ESTALE     the object changed under an open handle
+    └── ShortReadError            EIO        fewer bytes than the object's size (retryable)
 """
 
 from __future__ import annotations

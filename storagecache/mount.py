@@ -47,9 +47,7 @@ class Mounted:
     statistics: FrontStatistics
     metrics_port: int | None = None
     started: float = field(default_factory=time.monotonic)
-    timeline: deque[dict[str, Any]] = field(
-        default_factory=lambda: deque(maxlen=_TIMELINE_EPOCHS)
-    )
+    timeline: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=_TIMELINE_EPOCHS))
     notes: list[str] = field(default_factory=list)
 
     def status(self) -> dict[str, Any]:
@@ -248,9 +246,7 @@ async def _build(
     return mounted
 
 
-async def _serve(
-    mounted: Mounted, nursery: trio.Nursery, ready: Callable[[Mounted], None]
-) -> None:
+async def _serve(mounted: Mounted, nursery: trio.Nursery, ready: Callable[[Mounted], None]) -> None:
     config = mounted.config
     ended = trio.Event()
     names = [store.name for store in mounted.filesystem.stores]

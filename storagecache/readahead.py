@@ -12,9 +12,9 @@ _FIRST_WINDOW_BYTES: Final = 256 << 10
 class Stream:
     """Decides what to prefetch for one open file, from the reads it sees.
 
-    A read that starts near the end of the one before continues a stream. From the second such read
-    on, the window doubles up to `window_max_bytes`; the next window is asked for when the reader has
-    come within half of a window of what was already asked for (`trigger`).
+    A read that starts near the end of the one before continues a stream. From the second such
+    read on, the window doubles up to `window_max_bytes`; the next one is asked for when the reader
+    has come within half of a window of what was already asked for (`trigger`).
     """
 
     __slots__ = ("_ahead", "_window", "next_offset", "streak", "trigger", "window_max_bytes")
@@ -48,7 +48,9 @@ class Stream:
         if start >= object_size:
             self.trigger = NEVER
             return None
-        self._window = min(max(2 * self._window, 2 * size, _FIRST_WINDOW_BYTES), self.window_max_bytes)
+        self._window = min(
+            max(2 * self._window, 2 * size, _FIRST_WINDOW_BYTES), self.window_max_bytes
+        )
         length = min(self._window, object_size - start)
         self._ahead = start + length
         self.trigger = self._ahead - self._window // 2

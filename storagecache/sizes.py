@@ -47,5 +47,7 @@ def format_size(size: int) -> str:
     """The largest binary unit that gives at least 1, with one digit where it is not whole."""
     for unit, factor in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if size >= factor:
-            return f"{size // factor} {unit}" if size % factor == 0 else f"{size / factor:.1f} {unit}"
+            return (
+                f"{size // factor} {unit}" if size % factor == 0 else f"{size / factor:.1f} {unit}"
+            )
     return f"{size} B"

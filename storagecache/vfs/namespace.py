@@ -108,7 +108,9 @@ class Namespace:
                 since = self.inodes.clock
                 self.inodes.learn(graft, await store.backend.stat(b""), since)
         except BackendError:
-            graft.expires = monotonic() + store.timeouts.attribute  # counted by the meter; ask later
+            graft.expires = (
+                monotonic() + store.timeouts.attribute
+            )  # counted by the meter; ask later
         finally:
             store.refreshing = False
 
@@ -348,7 +350,9 @@ class Namespace:
                 raise BackendError(errno.ENODATA)
             return inode.capability
         try:
-            value = await self._by_path(inode, lambda store, path: store.backend.getxattr(path, name))
+            value = await self._by_path(
+                inode, lambda store, path: store.backend.getxattr(path, name)
+            )
         except BackendError as exc:
             if name == _CAPABILITY and exc.errno == errno.ENODATA:
                 inode.capability = b""
@@ -432,4 +436,3 @@ def _any_file(inode: Inode) -> FileHandle | None:
 def _check_name(name: bytes) -> None:
     if len(name) > NAME_MAX:
         raise BackendError(errno.ENAMETOOLONG)
-

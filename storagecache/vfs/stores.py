@@ -43,44 +43,6 @@ class Timeouts:
     negative: float = 0.0
 
 
-@dataclass(eq=False, slots=True)
-class Store:
-    """One backend of the mount."""
-
-    name: str
-    at: tuple[bytes, ...]  # components of the graft's path
-    backend: MeteredBackend
-    device: Device
-    timeouts: Timeouts
-    salt: int = 0  # 15 bits, distinct for each store
-    root: Inode | None = None
-    objects: dict[int, Inode] = field(default_factory=dict)  # by object_id
-    retained: OrderedDict[int, Retained] = field(default_factory=OrderedDict)
-    refreshing: bool = False
-    statfs: FilesystemStatistics | None = None  # as last told
-    paths: PathLock = field(default_factory=lambda: PathLock())
-
-    def inode_number(self, object_id: int) -> int:
-        """The number of an object in the mounted tree: stable across mounts."""
-        if object_id >> _ID_BITS:
-            digest = blake2b(object_id.to_bytes(8, "little"), digest_size=6).digest()
-            object_id = int.from_bytes(digest, "little")
-        return (self.salt << _ID_BITS) | object_id
-
-
-def salts(names: list[str]) -> list[int]:
-    """A number from 1 to 32767 for each name: by the name alone, except where two collide."""
-    taken: set[int] = set()
-    result = []
-    for name in names:
-        salt = int.from_bytes(blake2b(name.encode(), digest_size=2).digest(), "little") & 0x7FFF
-        while salt == 0 or salt in taken:
-            salt = (salt + 1) & 0x7FFF
-        taken.add(salt)
-        result.append(salt)
-    return result
-
-
 class PathLock:
     """Calls by name run together; renaming a directory, which changes other names, runs alone."""
 
@@ -117,3 +79,41 @@ class PathLock:
             self._idle = None
             self._renaming.set()
             self._renaming = None
+
+
+@dataclass(eq=False, slots=True)
+class Store:
+    """One backend of the mount."""
+
+    name: str
+    at: tuple[bytes, ...]  # components of the graft's path
+    backend: MeteredBackend
+    device: Device
+    timeouts: Timeouts
+    salt: int = 0  # 15 bits, distinct for each store
+    root: Inode | None = None
+    objects: dict[int, Inode] = field(default_factory=dict)  # by object_id
+    retained: OrderedDict[int, Retained] = field(default_factory=OrderedDict)
+    refreshing: bool = False
+    statfs: FilesystemStatistics | None = None  # as last told
+    paths: PathLock = field(default_factory=PathLock)
+
+    def inode_number(self, object_id: int) -> int:
+        """The number of an object in the mounted tree: stable across mounts."""
+        if object_id >> _ID_BITS:
+            digest = blake2b(object_id.to_bytes(8, "little"), digest_size=6).digest()
+            object_id = int.from_bytes(digest, "little")
+        return (self.salt << _ID_BITS) | object_id
+
+
+def salts(names: list[str]) -> list[int]:
+    """A number from 1 to 32767 for each name: by the name alone, except where two collide."""
+    taken: set[int] = set()
+    result = []
+    for name in names:
+        salt = int.from_bytes(blake2b(name.encode(), digest_size=2).digest(), "little") & 0x7FFF
+        while salt == 0 or salt in taken:
+            salt = (salt + 1) & 0x7FFF
+        taken.add(salt)
+        result.append(salt)
+    return result

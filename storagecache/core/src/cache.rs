@@ -42,18 +42,35 @@ const SCHEMES: [(&str, SchemeKind); 4] = [
 impl PolicyName {
     pub fn parse(name: &str) -> Result<Self> {
         if name == "none" {
-            return Ok(Self { scheme: SchemeKind::Global, kind: Kind::Lru, keeps: false });
+            return Ok(Self {
+                scheme: SchemeKind::Global,
+                kind: Kind::Lru,
+                keeps: false,
+            });
         }
         if let Some(kind) = Kind::from_name(name) {
-            return Ok(Self { scheme: SchemeKind::Global, kind, keeps: true });
+            return Ok(Self {
+                scheme: SchemeKind::Global,
+                kind,
+                keeps: true,
+            });
         }
         for (prefix, scheme) in SCHEMES {
-            let rest = name.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('-'));
+            let rest = name
+                .strip_prefix(prefix)
+                .and_then(|rest| rest.strip_prefix('-'));
             if let Some(kind) = rest.and_then(Kind::from_name) {
-                return Ok(Self { scheme, kind, keeps: true });
+                return Ok(Self {
+                    scheme,
+                    kind,
+                    keeps: true,
+                });
             }
         }
-        bad("policy", format!("unknown policy '{name}' (known: {})", Self::all().join(" ")))
+        bad(
+            "policy",
+            format!("unknown policy '{name}' (known: {})", Self::all().join(" ")),
+        )
     }
 
     /// Every name there is.
@@ -121,13 +138,21 @@ impl Cache {
         if config.capacity < config.partitions {
             return bad(
                 "memory_bytes",
-                format!("{} pages are less than {} backends", config.capacity, config.partitions),
+                format!(
+                    "{} pages are less than {} backends",
+                    config.capacity, config.partitions
+                ),
             );
         }
         if let Some(weights) = &config.weights {
-            let good = weights.iter().all(|weight| weight.is_finite() && *weight >= 0.0);
+            let good = weights
+                .iter()
+                .all(|weight| weight.is_finite() && *weight >= 0.0);
             if weights.len() != config.partitions || !good || weights.iter().sum::<f64>() <= 0.0 {
-                return bad("shares", "one finite number >= 0 for each backend, not all 0");
+                return bad(
+                    "shares",
+                    "one finite number >= 0 for each backend, not all 0",
+                );
             }
         }
         let name = PolicyName::parse(&config.policy)?;
@@ -142,7 +167,10 @@ impl Cache {
             links: Links::default(),
             policies: Vec::new(),
             scheme: Box::new(Global),
-            sizes: Sizes { pages: vec![0; partitions], targets: vec![0; partitions] },
+            sizes: Sizes {
+                pages: vec![0; partitions],
+                targets: vec![0; partitions],
+            },
             free: Vec::new(),
             tried: vec![false; partitions],
             counters: vec![Counters::default(); partitions],
@@ -166,7 +194,9 @@ impl Cache {
         let from = self.capacity;
         let mut fresh: Vec<Frame> = (from as Frame..capacity as Frame)
             .rev()
-            .filter(|frame| self.pages[*frame as usize] == NO_PAGE && self.pins[*frame as usize] == 0)
+            .filter(|frame| {
+                self.pages[*frame as usize] == NO_PAGE && self.pins[*frame as usize] == 0
+            })
             .collect();
         std::mem::swap(&mut self.free, &mut fresh);
         self.free.extend(fresh);
@@ -175,7 +205,11 @@ impl Cache {
 
     fn install(&mut self, name: PolicyName) {
         self.name = name;
-        let count = if name.scheme == SchemeKind::Global { 1 } else { self.config.partitions };
+        let count = if name.scheme == SchemeKind::Global {
+            1
+        } else {
+            self.config.partitions
+        };
         let bit = self.config.clock_insert_bit;
         self.policies = (0..count).map(|_| name.kind.build(bit)).collect();
         self.scheme = match name.scheme {
@@ -186,7 +220,11 @@ impl Cache {
             SchemeKind::LazyQuota => Box::new(LazyQuota),
         };
         let targets = if name.scheme == SchemeKind::Static {
-            static_targets(self.capacity, self.config.partitions, self.config.weights.as_deref())
+            static_targets(
+                self.capacity,
+                self.config.partitions,
+                self.config.weights.as_deref(),
+            )
         } else {
             equal_targets(self.capacity, self.config.partitions)
         };
@@ -390,7 +428,11 @@ impl Cache {
         if !self.name.keeps {
             return (false, None);
         }
-        (false, self.insert(page, partition, cost).and_then(|inserted| inserted.victim))
+        (
+            false,
+            self.insert(page, partition, cost)
+                .and_then(|inserted| inserted.victim),
+        )
     }
 
     // sizing
@@ -403,7 +445,10 @@ impl Cache {
         busy_ns: u64,
         now_ns: u64,
     ) -> Option<Vec<(Frame, PageId)>> {
-        if self.balance.complete(partition, response_ns, busy_ns, now_ns) {
+        if self
+            .balance
+            .complete(partition, response_ns, busy_ns, now_ns)
+        {
             self.end_epoch()
         } else {
             None
@@ -476,8 +521,10 @@ impl Cache {
         }
         let mut gone = self.trim();
         if !name.keeps {
-            let idle: Vec<(Frame, PageId)> =
-                self.resident_pages().filter(|(frame, _)| self.pins(*frame) == 0).collect();
+            let idle: Vec<(Frame, PageId)> = self
+                .resident_pages()
+                .filter(|(frame, _)| self.pins(*frame) == 0)
+                .collect();
             for (frame, _) in &idle {
                 self.evict(*frame);
             }
@@ -506,7 +553,12 @@ impl Cache {
             }
             gone.extend(idle);
         }
-        let weights: Vec<f64> = self.sizes.targets.iter().map(|target| *target as f64).collect();
+        let weights: Vec<f64> = self
+            .sizes
+            .targets
+            .iter()
+            .map(|target| *target as f64)
+            .collect();
         self.retarget(apportion(capacity, &weights, 1));
         gone.extend(self.trim());
         Ok(gone)
@@ -517,16 +569,24 @@ impl Cache {
         let mut seen = 0;
         for (frame, page) in self.resident_pages() {
             if self.lookup(page) != Some(frame) {
-                return Err(format!("table: page {page:?} is not found in frame {frame}"));
+                return Err(format!(
+                    "table: page {page:?} is not found in frame {frame}"
+                ));
             }
             held[usize::from(self.parts[frame as usize])] += 1;
             seen += 1;
         }
         if seen != self.table.len() || held != self.sizes.pages {
-            return Err(format!("sizes: {held:?} held, {:?} counted", self.sizes.pages));
+            return Err(format!(
+                "sizes: {held:?} held, {:?} counted",
+                self.sizes.pages
+            ));
         }
         if self.sizes.targets.iter().sum::<usize>() != self.capacity {
-            return Err(format!("targets: {:?} do not sum to {}", self.sizes.targets, self.capacity));
+            return Err(format!(
+                "targets: {:?} do not sum to {}",
+                self.sizes.targets, self.capacity
+            ));
         }
         let listed: usize = self.policies.iter().map(|policy| policy.len()).sum();
         if listed != seen {
@@ -541,7 +601,9 @@ impl Cache {
             }
         }
         let orphans = self.orphans();
-        let taken = (0..self.capacity).filter(|frame| self.in_use(*frame as Frame)).count();
+        let taken = (0..self.capacity)
+            .filter(|frame| self.in_use(*frame as Frame))
+            .count();
         if taken + self.free.len() != self.capacity {
             return Err(format!(
                 "frames: {taken} in use ({orphans} orphaned) + {} free are not {}",
@@ -565,7 +627,9 @@ impl Cache {
 
     /// Frames beyond the capacity that are still in use after a shrink.
     pub fn beyond(&self) -> usize {
-        (self.capacity..self.pages.len()).filter(|frame| self.in_use(*frame as Frame)).count()
+        (self.capacity..self.pages.len())
+            .filter(|frame| self.in_use(*frame as Frame))
+            .count()
     }
 
     /// Frames taken: resident and orphaned.

@@ -36,14 +36,23 @@ fn seek_curve(distance: f64) -> f64 {
     // 3.24 + 0.4 sqrt(d) below 383 cylinders, 8.00 + 0.008 d above, of a 1962-cylinder disk,
     // stretched to this disk's cylinders; the mean over uniform pairs is 12.84.
     let d = distance / CYLINDERS * 1962.0;
-    let ms = if d < 383.0 { 3.24 + 0.4 * d.sqrt() } else { 8.0 + 0.008 * d };
+    let ms = if d < 383.0 {
+        3.24 + 0.4 * d.sqrt()
+    } else {
+        8.0 + 0.008 * d
+    };
     ms / 12.836
 }
 
 impl Disk {
     pub fn new(years: f64, seed: u64, seek: Seek) -> Result<Self> {
-        let mut disk =
-            Self { years: 0.0, seek, rng: SplitMix64::new(seed), cylinder: None, free_at_ns: 0 };
+        let mut disk = Self {
+            years: 0.0,
+            seek,
+            rng: SplitMix64::new(seed),
+            cylinder: None,
+            free_at_ns: 0,
+        };
         disk.set_years(years)?;
         Ok(disk)
     }
@@ -77,7 +86,9 @@ impl Disk {
     pub fn service(&mut self, address: u64, size: u64) -> u64 {
         let cylinder = address / CYLINDER_BYTES;
         let mut total = size as f64 / self.bandwidth() * 1e9;
-        let before = self.cylinder.replace((address + size.saturating_sub(1)) / CYLINDER_BYTES);
+        let before = self
+            .cylinder
+            .replace((address + size.saturating_sub(1)) / CYLINDER_BYTES);
         if before != Some(cylinder) {
             let distance = before.map_or(CYLINDERS / 3.0, |at| {
                 (at % CYLINDERS as u64).abs_diff(cylinder % CYLINDERS as u64) as f64
@@ -106,7 +117,11 @@ mod tests {
 
     #[test]
     fn the_table_of_the_paper() {
-        let table = [(0.0, 20.0, 5.30, 3.00), (5.0, 3.72, 8.98, 5.07), (10.0, 0.69, 15.2, 8.59)];
+        let table = [
+            (0.0, 20.0, 5.30, 3.00),
+            (5.0, 3.72, 8.98, 5.07),
+            (10.0, 0.69, 15.2, 8.59),
+        ];
         for (years, bandwidth, seek, rotation) in table {
             let disk = Disk::new(years, 0, Seek::Average).unwrap();
             assert!((disk.bandwidth() / 1e6 / bandwidth - 1.0).abs() < 0.005);
@@ -122,7 +137,11 @@ mod tests {
         let sum: f64 = (0..draws)
             .map(|_| seek_curve(((rng.next_f64() - rng.next_f64()) * CYLINDERS).abs()))
             .sum();
-        assert!((sum / f64::from(draws) - 1.0).abs() < 0.01, "{}", sum / f64::from(draws));
+        assert!(
+            (sum / f64::from(draws) - 1.0).abs() < 0.01,
+            "{}",
+            sum / f64::from(draws)
+        );
     }
 
     #[test]

@@ -82,7 +82,10 @@ impl Pages {
         reserve_bytes: usize,
     ) -> Result<Self> {
         if !page_bytes.is_power_of_two() || !(4096..=4 << 20).contains(&page_bytes) {
-            return bad("page_bytes", format!("{page_bytes} is no power of two from 4096 to 4 MiB"));
+            return bad(
+                "page_bytes",
+                format!("{page_bytes} is no power of two from 4096 to 4 MiB"),
+            );
         }
         let scratch = scratch_bytes(memory_bytes, page_bytes);
         config.capacity = memory_bytes.saturating_sub(scratch) / page_bytes;
@@ -147,7 +150,11 @@ impl Pages {
         if partition >= self.cache.partitions() {
             return bad("backend", format!("{partition} is out of range"));
         }
-        let object = Object { partition: partition as u16, open: true, head: NIL };
+        let object = Object {
+            partition: partition as u16,
+            open: true,
+            head: NIL,
+        };
         if let Some(slot) = self.free_slots.pop() {
             self.objects[slot as usize] = object;
             return Ok(slot);
@@ -185,8 +192,10 @@ impl Pages {
     }
 
     fn unlink(&mut self, slot: u32, frame: Frame) {
-        let (before, after) =
-            (self.prev_of_object[frame as usize], self.next_of_object[frame as usize]);
+        let (before, after) = (
+            self.prev_of_object[frame as usize],
+            self.next_of_object[frame as usize],
+        );
         if before == NIL {
             self.objects[slot as usize].head = after;
         } else {
@@ -230,7 +239,10 @@ impl Pages {
     // reading
 
     fn page_range(&self, offset: u64, size: usize) -> (u64, u64) {
-        (offset >> self.page_shift, (offset + size as u64 - 1) >> self.page_shift)
+        (
+            offset >> self.page_shift,
+            (offset + size as u64 - 1) >> self.page_shift,
+        )
     }
 
     /// Sectors [from, to) of page `number` that the bytes [offset, offset + size) lie in.
@@ -238,11 +250,16 @@ impl Pages {
         let start = number << self.page_shift;
         let from = offset.max(start) - start;
         let to = (offset + size as u64).min(start + (1 << self.page_shift)) - start;
-        ((from as usize) / SECTOR_BYTES, (to as usize).div_ceil(SECTOR_BYTES))
+        (
+            (from as usize) / SECTOR_BYTES,
+            (to as usize).div_ceil(SECTOR_BYTES),
+        )
     }
 
     fn page_id(slot: u32, number: u64) -> Option<PageId> {
-        u32::try_from(number).ok().map(|page| PageId::new(slot, page))
+        u32::try_from(number)
+            .ok()
+            .map(|page| PageId::new(slot, page))
     }
 
     /// Start of the bytes in the arena if all are resident, counting hits; else None.
@@ -294,7 +311,8 @@ impl Pages {
         let (mut done, mut at) = (0, within);
         for frame in frames {
             let length = (page_bytes - at).min(size - done);
-            self.store.to_scratch(self.store.position(*frame) + at, done, length);
+            self.store
+                .to_scratch(self.store.position(*frame) + at, done, length);
             done += length;
             at = 0;
         }
@@ -314,7 +332,9 @@ impl Pages {
         let size = (end - want.offset) as usize;
         let (first, last) = self.page_range(want.offset, size);
         for number in first..=last {
-            let Some(page) = Self::page_id(want.slot, number) else { break };
+            let Some(page) = Self::page_id(want.slot, number) else {
+                break;
+            };
             let (from, to) = self.sectors(number, want.offset, size);
             let page_end = ((number + 1) << self.page_shift).min(end);
             if let Some(frame) = self.cache.lookup(page) {
@@ -334,7 +354,9 @@ impl Pages {
                 }
             } else {
                 // frames that nobody may take are no reason to wait if there are pages already
-                let Some(frame) = self.insert(page, partition) else { break };
+                let Some(frame) = self.insert(page, partition) else {
+                    break;
+                };
                 if count {
                     self.cache.miss(partition);
                 }
@@ -369,8 +391,11 @@ impl Pages {
         from: usize,
         to: usize,
     ) {
-        let limit =
-            if want.whole_pages { self.page_sectors(number, want.object_size).max(to) } else { to };
+        let limit = if want.whole_pages {
+            self.page_sectors(number, want.object_size).max(to)
+        } else {
+            to
+        };
         let Some(start) = (from..to).find(|at| !self.store.is_valid(frame, *at, at + 1)) else {
             return;
         };
@@ -402,7 +427,12 @@ impl Pages {
                 return;
             }
         }
-        runs.push(Run { slot: want.slot, offset, size, frames: vec![frame] });
+        runs.push(Run {
+            slot: want.slot,
+            offset,
+            size,
+            frames: vec![frame],
+        });
     }
 
     /// Insert absent pages for a fetch that nobody waits for; nothing is counted.
@@ -418,11 +448,15 @@ impl Pages {
         let budget = (self.cache.capacity() / 4).max(1);
         let (first, last) = self.page_range(want.offset, (end - want.offset) as usize);
         for number in (first..=last).take(budget) {
-            let Some(page) = Self::page_id(want.slot, number) else { break };
+            let Some(page) = Self::page_id(want.slot, number) else {
+                break;
+            };
             if self.cache.lookup(page).is_some() {
                 continue;
             }
-            let Some(frame) = self.insert(page, partition) else { break };
+            let Some(frame) = self.insert(page, partition) else {
+                break;
+            };
             let to = self.page_sectors(number, want.object_size);
             self.fill(&mut runs, &want, number, frame, 0, to);
         }
@@ -440,7 +474,10 @@ impl Pages {
         }
         for (number, frame) in (first..=last).zip(frames) {
             let (from, to) = self.sectors(number, offset, size);
-            let here = self.cache.page_of(*frame).is_some_and(|page| u64::from(page.page()) == number);
+            let here = self
+                .cache
+                .page_of(*frame)
+                .is_some_and(|page| u64::from(page.page()) == number);
             if !here || !self.store.is_valid(*frame, from, to) {
                 return None;
             }
@@ -492,9 +529,10 @@ impl Pages {
     fn is_of(&self, frame: Frame, run: &Run, index: usize) -> bool {
         let number = (run.offset >> self.page_shift) + index as u64;
         self.filling[frame as usize]
-            && self.cache.page_of(frame).is_some_and(|page| {
-                page.slot() == run.slot && u64::from(page.page()) == number
-            })
+            && self
+                .cache
+                .page_of(frame)
+                .is_some_and(|page| page.slot() == run.slot && u64::from(page.page()) == number)
     }
 
     /// A fetch returned. False if some of its pages were doomed meanwhile.
@@ -508,7 +546,8 @@ impl Pages {
             if self.is_of(frame, run, index) {
                 self.store.zero(frame, start + got, length - got);
                 let from = start / SECTOR_BYTES;
-                self.store.set_valid(frame, from, from + length.div_ceil(SECTOR_BYTES));
+                self.store
+                    .set_valid(frame, from, from + length.div_ceil(SECTOR_BYTES));
                 self.filling[frame as usize] = false;
                 self.cache.set_cost(frame, cost_ns);
             } else {
@@ -572,7 +611,9 @@ impl Pages {
         let page_bytes = 1usize << self.page_shift;
         let (first, last) = self.page_range(offset, data.len());
         for number in first..=last {
-            let Some(page) = Self::page_id(slot, number) else { break };
+            let Some(page) = Self::page_id(slot, number) else {
+                break;
+            };
             let start = number << self.page_shift;
             let from = (offset.max(start) - start) as usize;
             let to = ((offset + data.len() as u64).min(start + page_bytes as u64) - start) as usize;
@@ -604,7 +645,8 @@ impl Pages {
             let (low, high) = (from.max(start), to.min(stop));
             let whole = low == start && high == stop;
             if whole || self.store.is_valid(frame, sector, sector + 1) {
-                self.store.write(frame, low, &bytes[low - from..high - from]);
+                self.store
+                    .write(frame, low, &bytes[low - from..high - from]);
                 self.store.set_valid(frame, sector, sector + 1);
             }
         }
@@ -617,7 +659,9 @@ impl Pages {
         while at != NIL {
             let frame = at;
             at = self.next_of_object[frame as usize];
-            let Some(page) = self.cache.page_of(frame) else { continue };
+            let Some(page) = self.cache.page_of(frame) else {
+                continue;
+            };
             let start = u64::from(page.page()) << self.page_shift;
             if start + (1 << self.page_shift) <= size {
                 if self.filling[frame as usize] && start + (2 << self.page_shift) > size {
@@ -635,11 +679,13 @@ impl Pages {
             let mut keep = sector;
             if within > boundary {
                 if self.store.is_valid(frame, sector, sector + 1) {
-                    self.store.zero(frame, within, boundary + SECTOR_BYTES - within);
+                    self.store
+                        .zero(frame, within, boundary + SECTOR_BYTES - within);
                 }
                 keep = sector + 1;
             }
-            self.store.clear_valid(frame, keep, (1 << self.page_shift) / SECTOR_BYTES);
+            self.store
+                .clear_valid(frame, keep, (1 << self.page_shift) / SECTOR_BYTES);
         }
         Ok(())
     }
@@ -652,8 +698,10 @@ impl Pages {
         while at != NIL {
             let frame = at;
             at = self.next_of_object[frame as usize];
-            let inside =
-                self.cache.page_of(frame).is_some_and(|page| (first..=last).contains(&page.page()));
+            let inside = self
+                .cache
+                .page_of(frame)
+                .is_some_and(|page| (first..=last).contains(&page.page()));
             if inside && !self.store.is_dirty(frame) {
                 self.doom(frame);
                 dropped += 1;
@@ -670,8 +718,12 @@ impl Pages {
         }
         let (first, last) = self.page_range(offset, size);
         for number in first..=last {
-            let Some(page) = Self::page_id(slot, number) else { break };
-            let Some(frame) = self.cache.lookup(page) else { continue };
+            let Some(page) = Self::page_id(slot, number) else {
+                break;
+            };
+            let Some(frame) = self.cache.lookup(page) else {
+                continue;
+            };
             let (from, to) = self.sectors(number, offset, size);
             let before = self.store.is_dirty(frame);
             if dirty {
@@ -742,7 +794,10 @@ impl Pages {
         if frames > self.store.frames_max() {
             return bad(
                 "memory_bytes",
-                format!("more than the {} bytes reserved at mount", self.store.reserved()),
+                format!(
+                    "more than the {} bytes reserved at mount",
+                    self.store.reserved()
+                ),
             );
         }
         let shrinks = frames < self.cache.capacity();
@@ -763,7 +818,11 @@ impl Pages {
         for (slot, object) in self.objects.iter().enumerate() {
             let mut at = object.head;
             while at != NIL {
-                if self.cache.page_of(at).is_none_or(|page| page.slot() as usize != slot) {
+                if self
+                    .cache
+                    .page_of(at)
+                    .is_none_or(|page| page.slot() as usize != slot)
+                {
                     return Err(format!("objects: frame {at} is not of object {slot}"));
                 }
                 linked += 1;
@@ -771,7 +830,10 @@ impl Pages {
             }
         }
         if linked != self.cache.resident() {
-            return Err(format!("objects: {linked} pages linked, {} resident", self.cache.resident()));
+            return Err(format!(
+                "objects: {linked} pages linked, {} resident",
+                self.cache.resident()
+            ));
         }
         for (frame, page) in self.cache.resident_pages() {
             if self.filling[frame as usize] && self.cache.pins(frame) == 0 {
@@ -782,7 +844,11 @@ impl Pages {
             }
         }
         if self.used_bytes() > self.memory_bytes && self.cache.beyond() == 0 {
-            return Err(format!("budget: {} of {} used", self.used_bytes(), self.memory_bytes));
+            return Err(format!(
+                "budget: {} of {} used",
+                self.used_bytes(),
+                self.memory_bytes
+            ));
         }
         Ok(())
     }

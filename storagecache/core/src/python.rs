@@ -25,21 +25,35 @@ impl From<CoreError> for PyErr {
 }
 
 fn choice<T: Copy>(name: &'static str, value: &str, known: &[(&str, T)]) -> Result<T> {
-    known.iter().find(|(text, _)| *text == value).map(|(_, found)| *found).ok_or_else(|| {
-        let names: Vec<&str> = known.iter().map(|(text, _)| *text).collect();
-        CoreError::Parameter(name, format!("unknown value '{value}' (known: {})", names.join(" ")))
-    })
+    known
+        .iter()
+        .find(|(text, _)| *text == value)
+        .map(|(_, found)| *found)
+        .ok_or_else(|| {
+            let names: Vec<&str> = known.iter().map(|(text, _)| *text).collect();
+            CoreError::Parameter(
+                name,
+                format!("unknown value '{value}' (known: {})", names.join(" ")),
+            )
+        })
 }
 
-const PRESETS: [(&str, Preset); 3] =
-    [("default", Preset::Default), ("paper", Preset::Paper), ("scaled", Preset::Scaled)];
+const PRESETS: [(&str, Preset); 3] = [
+    ("default", Preset::Default),
+    ("paper", Preset::Paper),
+    ("scaled", Preset::Scaled),
+];
 const REPARTITIONS: [(&str, bool); 2] = [("wait-balance", true), ("none", false)];
 
 /// Physical memory in bytes.
 fn physical_bytes() -> usize {
     // SAFETY: sysconf only reads its argument.
-    let (pages, size) =
-        unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
+    let (pages, size) = unsafe {
+        (
+            libc::sysconf(libc::_SC_PHYS_PAGES),
+            libc::sysconf(libc::_SC_PAGESIZE),
+        )
+    };
     usize::try_from(pages).unwrap_or(0) * usize::try_from(size).unwrap_or(0)
 }
 
@@ -59,12 +73,16 @@ impl Balance<'_> {
     fn config(&self, partitions: usize) -> Result<WaitBalanceConfig> {
         let preset = choice("preset", self.preset, &PRESETS)?;
         let wait = match self.wait {
-            Some(wait) => {
-                choice("wait", wait, &[("busy", Wait::Busy), ("response", Wait::Response)])?
-            }
+            Some(wait) => choice(
+                "wait",
+                wait,
+                &[("busy", Wait::Busy), ("response", Wait::Response)],
+            )?,
             None => preset.wait(),
         };
-        let threshold = self.threshold.unwrap_or_else(|| preset.threshold(partitions));
+        let threshold = self
+            .threshold
+            .unwrap_or_else(|| preset.threshold(partitions));
         if !threshold.is_finite() || threshold < 1.0 {
             return crate::error::bad("threshold", format!("{threshold} is not at least 1"));
         }
@@ -130,7 +148,9 @@ impl Arena {
 }
 
 fn lock(pages: &Mutex<Pages>) -> PyResult<MutexGuard<'_, Pages>> {
-    pages.lock().map_err(|_| PyRuntimeError::new_err("the cache's lock is poisoned"))
+    pages
+        .lock()
+        .map_err(|_| PyRuntimeError::new_err("the cache's lock is poisoned"))
 }
 
 #[pyclass(frozen, module = "storagecache._core")]
@@ -205,7 +225,10 @@ impl Cache {
         window = 1000, increment = 0.002, trend = "relative", tickets = "reciprocal",
         clock_insert_bit = false, max_epoch_ns = 60_000_000_000, min_sample = 50, shares = None,
         service_ns = None))]
-    #[expect(clippy::too_many_arguments, reason = "keyword-only parameters of the contract")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "keyword-only parameters of the contract"
+    )]
     fn new(
         policy: String,
         memory_bytes: usize,
@@ -247,7 +270,10 @@ impl Cache {
             tickets: choice(
                 "tickets",
                 tickets,
-                &[("reciprocal", Tickets::Reciprocal), ("complement", Tickets::Complement)],
+                &[
+                    ("reciprocal", Tickets::Reciprocal),
+                    ("complement", Tickets::Complement),
+                ],
             )?,
             clock_insert_bit,
             weights,
@@ -267,7 +293,9 @@ impl Cache {
 
     #[getter]
     fn arena(&self) -> Arena {
-        Arena { pages: Arc::clone(&self.pages) }
+        Arena {
+            pages: Arc::clone(&self.pages),
+        }
     }
 
     #[getter]
@@ -288,7 +316,9 @@ impl Cache {
             return Err(PyValueError::new_err("size: more than 1 MiB"));
         }
         let found = lock(&self.pages)?.read(slot, offset, size);
-        Ok(found.and_then(|start| isize::try_from(start).ok()).unwrap_or(-1))
+        Ok(found
+            .and_then(|start| isize::try_from(start).ok())
+            .unwrap_or(-1))
     }
 
     #[pyo3(signature = (slot, offset, size, object_size, read_max_bytes, *, whole_pages = true,
@@ -306,7 +336,14 @@ impl Cache {
         count: bool,
     ) -> PyResult<Plan> {
         let mut pages = lock(&self.pages)?;
-        let want = Want { slot, offset, size, object_size, read_max_bytes, whole_pages };
+        let want = Want {
+            slot,
+            offset,
+            size,
+            object_size,
+            read_max_bytes,
+            whole_pages,
+        };
         let plan = pages.begin_read(want, count)?;
         Ok(Plan {
             covered: plan.covered,
@@ -326,7 +363,14 @@ impl Cache {
         read_max_bytes: usize,
     ) -> PyResult<Bound<'py, PyList>> {
         let mut pages = lock(&self.pages)?;
-        let want = Want { slot, offset, size, object_size, read_max_bytes, whole_pages: true };
+        let want = Want {
+            slot,
+            offset,
+            size,
+            object_size,
+            read_max_bytes,
+            whole_pages: true,
+        };
         let runs = pages.begin_prefetch(want)?;
         runs_to_list(py, &pages, runs)
     }
@@ -335,7 +379,9 @@ impl Cache {
         let mut pages = lock(&self.pages)?;
         check_frames(&pages, &frames)?;
         let found = pages.gather(&frames, offset, size);
-        Ok(found.and_then(|start| isize::try_from(start).ok()).unwrap_or(-1))
+        Ok(found
+            .and_then(|start| isize::try_from(start).ok())
+            .unwrap_or(-1))
     }
 
     fn unpin(&self, frames: Vec<Frame>) -> PyResult<()> {
@@ -447,7 +493,11 @@ impl Cache {
         let cache = pages.cache();
         let result = PyDict::new(py);
         result.set_item("policy", cache.policy())?;
-        let repartition = self.repartition.lock().map(|name| name.clone()).unwrap_or_default();
+        let repartition = self
+            .repartition
+            .lock()
+            .map(|name| name.clone())
+            .unwrap_or_default();
         result.set_item("repartition", repartition)?;
         result.set_item("capacity_pages", cache.capacity())?;
         result.set_item("page_bytes", self.page_bytes)?;
@@ -481,7 +531,9 @@ impl Cache {
     }
 
     fn check_invariants(&self) -> PyResult<()> {
-        lock(&self.pages)?.check_invariants().map_err(PyAssertionError::new_err)
+        lock(&self.pages)?
+            .check_invariants()
+            .map_err(PyAssertionError::new_err)
     }
 
     #[pyo3(signature = (slot, page, cost_ns = 1))]
@@ -517,9 +569,14 @@ impl Disk {
         let seek = choice(
             "seek",
             seek,
-            &[("average", device::Seek::Average), ("distance", device::Seek::Distance)],
+            &[
+                ("average", device::Seek::Average),
+                ("distance", device::Seek::Distance),
+            ],
         )?;
-        Ok(Self { inner: device::Disk::new(years, seed, seek)? })
+        Ok(Self {
+            inner: device::Disk::new(years, seed, seek)?,
+        })
     }
 
     #[getter]
@@ -562,7 +619,10 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Plan>()?;
     module.add_class::<Run>()?;
     module.add_class::<Disk>()?;
-    module.add("POLICIES", pyo3::types::PyTuple::new(module.py(), PolicyName::all())?)?;
+    module.add(
+        "POLICIES",
+        pyo3::types::PyTuple::new(module.py(), PolicyName::all())?,
+    )?;
     module.add("RELEASE_BUILD", !cfg!(debug_assertions))?;
     Ok(())
 }

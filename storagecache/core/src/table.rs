@@ -14,7 +14,11 @@ pub struct Table {
 impl Table {
     pub fn new(frames: usize) -> Self {
         let size = (frames.max(4) * 2).next_power_of_two();
-        Self { slots: vec![NIL; size], shift: 64 - size.trailing_zeros(), len: 0 }
+        Self {
+            slots: vec![NIL; size],
+            shift: 64 - size.trailing_zeros(),
+            len: 0,
+        }
     }
 
     pub fn len(&self) -> usize {

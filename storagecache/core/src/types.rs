@@ -51,7 +51,11 @@ pub struct List {
 
 impl Default for List {
     fn default() -> Self {
-        Self { head: NIL, tail: NIL, len: 0 }
+        Self {
+            head: NIL,
+            tail: NIL,
+            len: 0,
+        }
     }
 }
 

@@ -26,7 +26,11 @@ pub struct Lazy {
 
 impl Lazy {
     pub fn new(tickets: Tickets, seed: u64) -> Self {
-        Self { tickets, weights: Vec::new(), rng: SplitMix64::new(seed) }
+        Self {
+            tickets,
+            weights: Vec::new(),
+            rng: SplitMix64::new(seed),
+        }
     }
 }
 
@@ -43,7 +47,9 @@ impl Scheme for Lazy {
                 last = Some(index);
             }
         }
-        let Some(last) = last else { return Take::Nothing };
+        let Some(last) = last else {
+            return Take::Nothing;
+        };
         let mut ticket = self.rng.next_f64() * total;
         for (index, weight) in self.weights.iter().enumerate() {
             if sizes.pages[index] > 0 && !tried[index] {
@@ -78,7 +84,10 @@ mod tests {
     use super::*;
 
     fn shares(tickets: Tickets) -> Vec<f64> {
-        let sizes = Sizes { pages: vec![10, 10, 10, 0], targets: vec![10, 20, 40, 30] };
+        let sizes = Sizes {
+            pages: vec![10, 10, 10, 0],
+            targets: vec![10, 20, 40, 30],
+        };
         let mut lazy = Lazy::new(tickets, 1);
         lazy.retarget(&sizes);
         let mut drawn = vec![0.0; 4];
@@ -93,11 +102,17 @@ mod tests {
     #[test]
     fn tickets_are_inverse_to_targets_and_empty_partitions_have_none() {
         let reciprocal = shares(Tickets::Reciprocal);
-        for (found, wanted) in reciprocal.iter().zip([4.0 / 7.0, 2.0 / 7.0, 1.0 / 7.0, 0.0]) {
+        for (found, wanted) in reciprocal
+            .iter()
+            .zip([4.0 / 7.0, 2.0 / 7.0, 1.0 / 7.0, 0.0])
+        {
             assert!((found - wanted).abs() < 0.01, "{reciprocal:?}");
         }
         let complement = shares(Tickets::Complement);
-        for (found, wanted) in complement.iter().zip([0.9 / 2.3, 0.8 / 2.3, 0.6 / 2.3, 0.0]) {
+        for (found, wanted) in complement
+            .iter()
+            .zip([0.9 / 2.3, 0.8 / 2.3, 0.6 / 2.3, 0.0])
+        {
             assert!((found - wanted).abs() < 0.01, "{complement:?}");
         }
     }

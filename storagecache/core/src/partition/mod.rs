@@ -50,7 +50,9 @@ pub trait Scheme: Send {
 /// Equal targets; the remainder goes to the lowest numbers.
 pub fn equal_targets(capacity: usize, partitions: usize) -> Vec<usize> {
     let (each, rest) = (capacity / partitions, capacity % partitions);
-    (0..partitions).map(|index| each + usize::from(index < rest)).collect()
+    (0..partitions)
+        .map(|index| each + usize::from(index < rest))
+        .collect()
 }
 
 /// Whole numbers that sum to `total`, at least `least` each, in proportion to `weights` (>= 0, not
@@ -59,7 +61,10 @@ pub fn apportion(total: usize, weights: &[f64], least: usize) -> Vec<usize> {
     let count = weights.len();
     let spare = total.saturating_sub(least * count);
     let sum: f64 = weights.iter().sum();
-    let exact: Vec<f64> = weights.iter().map(|weight| weight / sum * spare as f64).collect();
+    let exact: Vec<f64> = weights
+        .iter()
+        .map(|weight| weight / sum * spare as f64)
+        .collect();
     let mut parts: Vec<usize> = exact.iter().map(|part| part.floor() as usize).collect();
     let mut order: Vec<usize> = (0..count).collect();
     order.sort_by(|a, b| {

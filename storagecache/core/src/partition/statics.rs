@@ -11,7 +11,11 @@ pub struct Static;
 /// What `Static` and `Eager` have in common: above its target a partition takes from itself.
 pub(super) fn own_or_free(sizes: &Sizes, into: usize, free: bool, tried: &[bool]) -> Take {
     if sizes.pages[into] >= sizes.targets[into] && sizes.pages[into] > 0 {
-        return if tried[into] { Take::Nothing } else { Take::From(into) };
+        return if tried[into] {
+            Take::Nothing
+        } else {
+            Take::From(into)
+        };
     }
     if free {
         return Take::Free;

@@ -21,7 +21,12 @@ pub struct Clock {
 
 impl Clock {
     pub fn new(insert_bit: bool) -> Self {
-        Self { ring: List::default(), hand: NIL, used: Vec::new(), insert_bit }
+        Self {
+            ring: List::default(),
+            hand: NIL,
+            used: Vec::new(),
+            insert_bit,
+        }
     }
 
     fn after(&self, links: &Links, frame: Frame) -> Frame {
@@ -45,7 +50,8 @@ impl Policy for Clock {
             self.ring.insert_before(links, self.hand, frame);
         }
         if self.used.len() <= frame as usize {
-            self.used.resize(links.next.len().max(frame as usize + 1), false);
+            self.used
+                .resize(links.next.len().max(frame as usize + 1), false);
         }
         self.used[frame as usize] = self.insert_bit;
     }
@@ -92,7 +98,9 @@ impl Policy for Clock {
     }
 
     fn check_invariants(&self, links: &Links) -> Result<(), String> {
-        self.ring.check(links).map_err(|problem| format!("clock: {problem}"))?;
+        self.ring
+            .check(links)
+            .map_err(|problem| format!("clock: {problem}"))?;
         if (self.hand == NIL) != (self.ring.len == 0) {
             return Err("clock: the hand points nowhere".into());
         }

@@ -37,7 +37,11 @@ impl Landlord {
 
     fn touch(&mut self, frame: Frame, cost: u64) {
         self.clock += 1;
-        self.credits[frame as usize] = Credit { base: self.rent, cost, stamp: self.clock };
+        self.credits[frame as usize] = Credit {
+            base: self.rent,
+            cost,
+            stamp: self.clock,
+        };
         let key = self.key(frame);
         self.order.insert(key);
     }
@@ -46,7 +50,8 @@ impl Landlord {
 impl Policy for Landlord {
     fn insert(&mut self, links: &mut Links, frame: Frame, cost: u64) {
         if self.credits.len() <= frame as usize {
-            self.credits.resize(links.next.len().max(frame as usize + 1), Credit::default());
+            self.credits
+                .resize(links.next.len().max(frame as usize + 1), Credit::default());
         }
         self.touch(frame, cost);
     }
@@ -89,7 +94,10 @@ impl Policy for Landlord {
     fn check_invariants(&self, _links: &Links) -> Result<(), String> {
         for entry in &self.order {
             if self.key(entry.2) != *entry {
-                return Err(format!("landlord: frame {} stands under an old key", entry.2));
+                return Err(format!(
+                    "landlord: frame {} stands under an old key",
+                    entry.2
+                ));
             }
         }
         Ok(())

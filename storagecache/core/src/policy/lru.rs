@@ -42,6 +42,8 @@ impl Policy for Lru {
     }
 
     fn check_invariants(&self, links: &Links) -> Result<(), String> {
-        self.list.check(links).map_err(|problem| format!("lru: {problem}"))
+        self.list
+            .check(links)
+            .map_err(|problem| format!("lru: {problem}"))
     }
 }

@@ -42,11 +42,17 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [(&'static str, Kind); 3] =
-        [("lru", Kind::Lru), ("clock", Kind::Clock), ("landlord", Kind::Landlord)];
+    pub const ALL: [(&'static str, Kind); 3] = [
+        ("lru", Kind::Lru),
+        ("clock", Kind::Clock),
+        ("landlord", Kind::Landlord),
+    ];
 
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind)
+        Self::ALL
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, kind)| *kind)
     }
 
     pub fn build(self, clock_insert_bit: bool) -> Box<dyn Policy> {

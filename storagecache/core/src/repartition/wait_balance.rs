@@ -102,8 +102,13 @@ pub struct WaitBalance {
 
 impl WaitBalance {
     pub fn new(config: WaitBalanceConfig, partitions: usize) -> Self {
-        let empty =
-            Observed { wait_ns: 0, previous: 0.0, state: State::Cool, streak: 0, relative: 0.0 };
+        let empty = Observed {
+            wait_ns: 0,
+            previous: 0.0,
+            state: State::Cool,
+            streak: 0,
+            relative: 0.0,
+        };
         Self {
             config,
             parts: vec![empty; partitions],
@@ -127,7 +132,13 @@ impl WaitBalance {
     }
 
     /// A demand miss completed. True when the epoch is full: call `end_epoch`.
-    pub fn complete(&mut self, partition: usize, response_ns: u64, busy_ns: u64, now_ns: u64) -> bool {
+    pub fn complete(
+        &mut self,
+        partition: usize,
+        response_ns: u64,
+        busy_ns: u64,
+        now_ns: u64,
+    ) -> bool {
         self.parts[partition].wait_ns += match self.config.wait {
             Wait::Busy => busy_ns,
             Wait::Response => response_ns,
@@ -199,7 +210,11 @@ impl WaitBalance {
 
     fn reallocate(&self, targets: &[usize], wants: &[f64], capacity: usize) -> Option<Vec<usize>> {
         let need = wants.iter().sum::<f64>().round() as usize;
-        let spare: Vec<f64> = self.parts.iter().map(|part| (1.0 - part.relative).max(0.0)).collect();
+        let spare: Vec<f64> = self
+            .parts
+            .iter()
+            .map(|part| (1.0 - part.relative).max(0.0))
+            .collect();
         if need == 0 || spare.iter().sum::<f64>() == 0.0 {
             return None;
         }

@@ -41,13 +41,27 @@ impl MemoryStore {
                 0,
             )
         };
-        let base = if address == libc::MAP_FAILED { None } else { NonNull::new(address.cast::<u8>()) };
+        let base = if address == libc::MAP_FAILED {
+            None
+        } else {
+            NonNull::new(address.cast::<u8>())
+        };
         let Some(base) = base else {
             let problem = std::io::Error::last_os_error();
-            return Err(CoreError::Memory(format!("cannot reserve {reserved} bytes: {problem}")));
+            return Err(CoreError::Memory(format!(
+                "cannot reserve {reserved} bytes: {problem}"
+            )));
         };
         let words = (page_bytes / SECTOR_BYTES).div_ceil(64);
-        Ok(Self { base, reserved, page_bytes, scratch, words, valid: Vec::new(), dirty: Vec::new() })
+        Ok(Self {
+            base,
+            reserved,
+            page_bytes,
+            scratch,
+            words,
+            valid: Vec::new(),
+            dirty: Vec::new(),
+        })
     }
 
     pub fn address(&self) -> *mut u8 {
@@ -150,7 +164,9 @@ impl MemoryStore {
 
     pub fn clear_valid(&mut self, frame: Frame, from: usize, to: usize) {
         let span = self.span(frame);
-        for_words(&mut self.valid[span.clone()], from, to, |word, mask| *word &= !mask);
+        for_words(&mut self.valid[span.clone()], from, to, |word, mask| {
+            *word &= !mask
+        });
         for_words(&mut self.dirty[span], from, to, |word, mask| *word &= !mask);
     }
 
@@ -169,7 +185,11 @@ impl MemoryStore {
     }
 
     pub fn dirty_bytes(&self) -> u64 {
-        self.dirty.iter().map(|word| u64::from(word.count_ones())).sum::<u64>() * SECTOR_BYTES as u64
+        self.dirty
+            .iter()
+            .map(|word| u64::from(word.count_ones()))
+            .sum::<u64>()
+            * SECTOR_BYTES as u64
     }
 
     /// Nothing of the frame is valid or dirty.
@@ -182,7 +202,9 @@ impl MemoryStore {
     pub fn check_invariants(&self) -> std::result::Result<(), String> {
         for (index, (valid, dirty)) in self.valid.iter().zip(&self.dirty).enumerate() {
             if dirty & !valid != 0 {
-                return Err(format!("store: word {index} has dirty sectors that are not valid"));
+                return Err(format!(
+                    "store: word {index} has dirty sectors that are not valid"
+                ));
             }
         }
         Ok(())
@@ -200,7 +222,11 @@ impl Drop for MemoryStore {
 
 fn mask(from: usize, to: usize) -> u64 {
     let width = to - from;
-    let ones = if width >= 64 { u64::MAX } else { (1 << width) - 1 };
+    let ones = if width >= 64 {
+        u64::MAX
+    } else {
+        (1 << width) - 1
+    };
     ones << from
 }
 
