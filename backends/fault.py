@@ -114,9 +114,9 @@ class FaultLayer(BackendWrapper):
     async def _slowly(self, operation: Operation, call: Callable[[], Awaitable[T]]) -> T:
         """The inner call's own service time, times the factor, one call after the other."""
         arrived = trio.current_time()
-        begin = max(arrived, self._inner_free) if operation.kind == "data" else arrived
         result = await call()
         ended = trio.current_time()
+        begin = max(arrived, self._inner_free) if operation.kind == "data" else arrived
         service = max(0.0, ended - begin)
         if operation.kind == "data":
             self._inner_free = max(self._inner_free, ended)

@@ -5,40 +5,16 @@ Every method is synchronous, takes one short lock and never waits.
 """
 
 from collections.abc import Sequence
-from typing import Final, TypedDict, final
+from typing import Final, final
 
 from typing_extensions import Buffer
 
+from .types import Statistics
+
+__all__ = ["POLICIES", "RELEASE_BUILD", "Cache", "Disk", "Plan", "Run"]
+
 POLICIES: Final[tuple[str, ...]]
 RELEASE_BUILD: Final[bool]
-
-class PartitionStatistics(TypedDict):
-    pages: int  # resident, in-flight included
-    target_pages: int
-    state: str  # cool | warming | cooling | warm
-    hits: int
-    misses: int
-    evictions: int
-    relative_wait: float  # of the last epoch
-    demand_requests: int
-    response_ns: int  # demand misses only
-    busy_ns: int  # all requests, divided by the backend's parallelism by the caller
-
-class Statistics(TypedDict):
-    policy: str
-    repartition: str
-    capacity_pages: int
-    page_bytes: int
-    capacity_bytes: int  # memory_bytes as given
-    used_bytes: int  # frames taken, in-flight and orphaned included, plus the scratch area
-    pinned_pages: int
-    filling_pages: int
-    orphan_pages: int  # doomed, waiting for their fetch to return
-    dirty_bytes: int
-    objects: int
-    epochs: int
-    seed: int
-    partitions: list[PartitionStatistics]
 
 @final
 class Run:
@@ -72,8 +48,8 @@ class Plan:
 class Cache:
     """Partitions, policy, repartitioner and page frames of one mount."""
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         *,
         policy: str,
         memory_bytes: int,
@@ -93,7 +69,7 @@ class Cache:
         min_sample: int = 50,
         shares: Sequence[float] | None = None,  # static schemes; None: by service_ns, else equal
         service_ns: Sequence[int] | None = None,  # a priori cost of a miss on each backend
-    ) -> None:
+    ) -> Cache:
         """ValueError with one line that starts with the bad parameter's name."""
 
     @property
@@ -183,7 +159,7 @@ class Cache:
 class Disk:
     """One-arm disk, first come first served: an IBM 9LZX of any age (FAST'02, Table 2)."""
 
-    def __init__(self, *, years: float = 0.0, seed: int = 0, seek: str = "average") -> None: ...
+    def __new__(cls, *, years: float = 0.0, seed: int = 0, seek: str = "average") -> Disk: ...
     years: float
     @property
     def bandwidth_bytes_per_s(self) -> float: ...

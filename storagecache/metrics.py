@@ -10,7 +10,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, start_http_server
@@ -23,9 +23,7 @@ from prometheus_client.core import (
 
 from .backend import Backend, BackendWrapper, Operation
 from .errors import BackendError
-
-if TYPE_CHECKING:
-    from ._core import Statistics  # a type only: the module does not define it
+from .types import Statistics
 
 T = TypeVar("T")
 
@@ -243,7 +241,7 @@ class MetricsServer:
 
     def __init__(self, collector: Collector, host: str, port: int) -> None:
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(collector)  # type: ignore[arg-type]  # duck-typed: has collect()
+        registry.register(collector)
         self._server: WSGIServer
         self._thread: threading.Thread
         self._server, self._thread = start_http_server(port, host, registry)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, NewType
+from typing import NamedTuple, NewType, TypedDict
 
 InodeId = NewType("InodeId", int)  # number of a node in the mounted tree (FUSE node id, st_ino)
 ObjectSlot = NewType("ObjectSlot", int)  # 32-bit number of an object in the core
@@ -72,3 +72,37 @@ class Entry(NamedTuple):
 
     name: bytes
     attributes: Attributes
+
+
+class PartitionStatistics(TypedDict):
+    """What the core counts for one partition."""
+
+    pages: int  # resident, in-flight included
+    target_pages: int
+    state: str  # cool | warming | cooling | warm
+    hits: int
+    misses: int
+    evictions: int
+    relative_wait: float  # of the last epoch
+    demand_requests: int
+    response_ns: int  # demand misses only
+    busy_ns: int  # all requests, divided by the backend's parallelism by the caller
+
+
+class Statistics(TypedDict):
+    """What the core tells of itself."""
+
+    policy: str
+    repartition: str
+    capacity_pages: int
+    page_bytes: int
+    capacity_bytes: int  # memory_bytes as given
+    used_bytes: int  # frames taken, in-flight and orphaned included, plus the scratch area
+    pinned_pages: int
+    filling_pages: int
+    orphan_pages: int  # doomed, waiting for their fetch to return
+    dirty_bytes: int
+    objects: int
+    epochs: int
+    seed: int
+    partitions: list[PartitionStatistics]

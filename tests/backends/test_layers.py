@@ -131,8 +131,8 @@ async def test_fault_stutters(autojump_clock: trio.testing.MockClock) -> None:
 
 async def test_retry_repeats_reads_only(autojump_clock: trio.testing.MockClock) -> None:
     backend, file = await opened({"type": "retry", "attempts": 5}, {"type": "fault", "seed": 1})
-    backend.control("fault", error_probability=0.5)
-    for _ in range(20):
+    backend.control("fault", error_probability=0.2)
+    for _ in range(40):
         assert len(await read_file(file, 0, 10)) == 10
     assert backend.statistics()["retries"] > 5
     backend.control("fault", error_probability=1.0)

@@ -17,10 +17,10 @@ TRACES = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 14)), max_size=150
 
 def cache(policy: str, frames: int, **parameters: object) -> Cache:
     """A cache of exactly `frames` pages of 4 KiB."""
-    for memory in range(frames * 4096, frames * 4096 * 4 + (1 << 21), 4096):
+    for scratch in range(1, frames + 2):
         made = Cache(
             policy=policy,
-            memory_bytes=memory,
+            memory_bytes=(frames + scratch) * 4096,
             page_bytes=4096,
             backends=3,
             **parameters,  # type: ignore[arg-type]
