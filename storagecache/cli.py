@@ -22,7 +22,13 @@ _EXIT_BAD_INPUT: Final = 2
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit status."""
-    options = _parser().parse_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    workload: list[str] = []
+    if "--" in words and words[0] == "compare":
+        cut = words.index("--")
+        words, workload = words[:cut], words[cut + 1 :]
+    options = _parser().parse_args(words)
+    options.workload = workload
     logging.basicConfig(
         level=logging.DEBUG if options.verbose else logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",

@@ -51,6 +51,10 @@ class Run:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.usage = "storagecache compare CONFIG --policies A,B [options] -- COMMAND [ARGUMENT ...]"
+    parser.description = (
+        f"{parser.description} COMMAND runs in the mount's directory; {{}} in it becomes that path,"
+        " which is also in $STORAGECACHE_MOUNT."
+    )
     parser.add_argument("config", metavar="CONFIG")
     parser.add_argument("--policies", required=True, metavar="A,B", help="e.g. lru,lazy-clock")
     parser.add_argument("--json", action="store_true", help="results as one JSON array")
@@ -58,12 +62,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plot", metavar="FILE.png", help="partition sizes as a picture")
     parser.add_argument("--quiet", action="store_true", help="no live lines")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
-    parser.add_argument(
-        "workload",
-        nargs="*",
-        metavar="COMMAND",
-        help="run in the mount's directory; {} becomes its path, as does $STORAGECACHE_MOUNT",
-    )
 
 
 def command(options: argparse.Namespace) -> int:

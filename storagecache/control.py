@@ -1,8 +1,7 @@
 """The control plane: a UNIX socket (mode 0600) per mount, and the client behind the commands.
 
 One JSON object a line: ``{"command": NAME, ...arguments}`` is answered by ``{"ok": true,
-"result": ...}`` or ``{"ok": false, "error": LINE}``. The server closes a connection only when the
-mount ends, so that a client can wait for that by reading on.
+"result": ...}`` or ``{"ok": false, "error": LINE}``.
 """
 
 from __future__ import annotations
@@ -149,16 +148,6 @@ class ControlClient:
         if not answer["ok"]:
             raise ControlError(answer["error"])
         return answer["result"]
-
-    def wait_for_end(self, timeout_s: float) -> bool:
-        """Wait until the mount has ended; False if it has not by then."""
-        self._socket.settimeout(timeout_s)
-        try:
-            return self._file.readline() == b""
-        except TimeoutError:
-            return False
-        except ConnectionResetError:
-            return True
 
 
 def call(mountpoint: str, command: str, **arguments: Any) -> Any:

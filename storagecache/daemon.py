@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import select
 import shutil
 import subprocess
 import sys
@@ -113,8 +114,16 @@ def unmount(mountpoint: str, *, timeout_s: float = 60.0) -> None:
         left = client.call("drain")["dirty_bytes"]
         if left:
             raise ControlError(f"{mountpoint}: {left} bytes are still dirty")
-        _fusermount(mountpoint, "-u")
-        if not client.wait_for_end(timeout_s):
+        pid = client.call("status")["pid"]
+        process = os.pidfd_open(pid)
+        try:
+            _fusermount(mountpoint, "-u")
+            poll = select.poll()
+            poll.register(process, select.POLLIN)
+            ended = poll.poll(timeout_s * 1000)
+        finally:
+            os.close(process)
+        if not ended:
             raise ControlError(f"{mountpoint}: unmounted, but the daemon has not ended")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import mmap
@@ -128,24 +129,16 @@ def test_unlinked_but_open(mount: Mount, store: str) -> None:
 def test_new_nodes_belong_to_the_caller(mount: Mount, store: str) -> None:
     base = mount.path / store
     os.chmod(base, 0o777)
-    script = (
-        f"import os; os.umask(0o27); os.mkdir({str(base / 'd')!r}); open({str(base / 'f')!r}, 'w')"
-    )
-    subprocess.run(
-        ["/usr/bin/env", sys.executable, "-c", script], user=65534, group=65534, check=True
-    )
+    script = "umask 027; cd $0 && mkdir d && : > f"
+    subprocess.run(["/bin/sh", "-c", script, str(base)], user=65534, group=65534, check=True)
     for name, mode in (("d", 0o750), ("f", 0o640)):
         status = (base / name).stat()
         assert (status.st_uid, status.st_gid) == (65534, 65534)
         assert st.S_IMODE(status.st_mode) == mode
     denied = subprocess.run(
-        [sys.executable, "-c", f"open({str(base / 'f')!r})"],
-        user=12345,
-        group=12345,
-        capture_output=True,
-        check=False,
+        ["/bin/cat", str(base / "f")], user=12345, group=12345, capture_output=True, check=False
     )
-    assert b"PermissionError" in denied.stderr
+    assert b"Permission denied" in denied.stderr
 
 
 @pytest.mark.parametrize("kernel_cache", ["auto", "off"])
@@ -348,7 +341,7 @@ def test_metrics(tmp_path: Path) -> None:
         "fuse_request_seconds_bucket",
     ):
         assert f"\nstoragecache_{name}" in text, name
-    assert 'storagecache_partition_pages{backend="one"} 2.0' in text
+    assert 'storagecache_partition_pages{backend="one"} 1.0' in text
 
 
 def test_git_make_and_sqlite(mount: Mount, tmp_path: Path) -> None:
@@ -413,7 +406,8 @@ def test_daemon_umount_and_a_busy_mount(tmp_path: Path) -> None:
     finally:
         done = command("umount", directory)
     assert (done.returncode, done.stderr) == (0, "")
-    assert not os.path.exists(f"/proc/{status['pid']}")
+    with contextlib.suppress(FileNotFoundError):  # gone, or dead and not yet reaped by init
+        assert ") Z " in Path(f"/proc/{status['pid']}/stat").read_text()
     assert mount_device(str(directory)) is None
     assert (tmp_path / "store/f").read_text() == "x"
     assert command("umount", directory).returncode == 1
