@@ -91,6 +91,6 @@ if [ -e "$stamp" ] && [ "$(paste -sd, .venv/.extras)" = "$wanted" ] && [ -z "$(s
 fi
 step "storagecache${wanted:+[$wanted]} into .venv"
 .venv/bin/uv pip install -q -p .venv/bin/python 'setuptools>=78' 'setuptools-rust>=1.10'
-.venv/bin/uv pip install -q -p .venv/bin/python --no-build-isolation -e ".${wanted:+[$wanted]}"
+.venv/bin/uv pip install -q -p .venv/bin/python --no-build-isolation-package storagecache -e ".${wanted:+[$wanted]}"
 tr , '\n' <<<"$wanted" >.venv/.extras
 touch "$stamp"
