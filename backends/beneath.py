@@ -17,6 +17,7 @@ from typing import Final
 NAME_MAX: Final = 255
 _STEP_BYTES: Final = 4000  # below PATH_MAX
 _SYS_OPENAT2: Final = 437
+_TRIES: Final = 100
 _RESOLVE: Final = 0x02 | 0x04 | 0x08  # NO_MAGICLINKS | NO_SYMLINKS | BENEATH
 _RENAME: Final = 316 if os.uname().machine == "x86_64" else 276
 
@@ -37,19 +38,30 @@ def _raise(path: bytes) -> None:
     raise OSError(code, os.strerror(code), os.fsdecode(path))
 
 
+def _check(path: bytes) -> None:
+    """The promise on paths, enforced: no ``..`` leads out, and no NUL cuts a name short in C."""
+    padded = b"/" + path + b"/"
+    if b"\0" in path or b"//" in padded or b"/./" in padded or b"/../" in padded:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), os.fsdecode(path))
+
+
 def _openat2(directory: int, path: bytes, flags: int) -> int:
     global _has_openat2  # noqa: PLW0603  (what this kernel can do, found out once)
     if _has_openat2:
         how = _OpenHow(flags | os.O_CLOEXEC, 0, _RESOLVE)
-        found = int(
-            _libc.syscall(
-                ctypes.c_long(_SYS_OPENAT2),
-                ctypes.c_int(directory),
-                ctypes.c_char_p(path),
-                ctypes.byref(how),
-                ctypes.c_size_t(ctypes.sizeof(how)),
+        found = -1
+        for _ in range(_TRIES):  # EINTR: ctypes, unlike os, does not repeat
+            found = int(
+                _libc.syscall(
+                    ctypes.c_long(_SYS_OPENAT2),
+                    ctypes.c_int(directory),
+                    ctypes.c_char_p(path),
+                    ctypes.byref(how),
+                    ctypes.c_size_t(ctypes.sizeof(how)),
+                )
             )
-        )
+            if found >= 0 or ctypes.get_errno() not in (errno.EINTR, errno.EAGAIN):
+                break
         if found >= 0:
             return found
         if ctypes.get_errno() not in (errno.ENOSYS, errno.EPERM):
@@ -74,9 +86,22 @@ def _walk(directory: int, path: bytes, flags: int) -> int:
 
 
 def open_beneath(root: int, path: bytes, flags: int) -> int:
-    """A new descriptor for `path` beneath `root`; symbolic links on the way are ELOOP."""
+    """A new descriptor for the directory (flags: O_DIRECTORY) at `path` beneath `root`.
+
+    A symbolic link on the way or at the end is ENOTDIR, with openat2 and without.
+    """
+    try:
+        return _in_steps(root, path, flags)
+    except OSError as exc:
+        if exc.errno == errno.ELOOP:
+            raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), os.fsdecode(path)) from exc
+        raise
+
+
+def _in_steps(root: int, path: bytes, flags: int) -> int:
     if not path:
         return _openat2(root, b".", flags)
+    _check(path)
     if len(path) <= _STEP_BYTES:
         return _openat2(root, path, flags)
     current = os.dup(root)
@@ -100,22 +125,18 @@ def open_beneath(root: int, path: bytes, flags: int) -> int:
 
 @contextmanager
 def parent_of(root: int, path: bytes) -> Iterator[tuple[int, bytes]]:
-    """The directory descriptor and the last component of `path`, for the *at() calls."""
+    """The directory's descriptor and the last component of `path`, for the *at() calls."""
     directory, _, name = path.rpartition(b"/")
-    if len(name) > NAME_MAX:
-        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
-    if not name:  # the root itself
+    if not name and not directory:  # the root itself
         yield root, b"."
         return
+    _check(path)
+    if len(name) > NAME_MAX:
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
     if not directory:
         yield root, name
         return
-    try:
-        descriptor = open_beneath(root, directory, os.O_PATH | os.O_DIRECTORY)
-    except OSError as exc:
-        if exc.errno == errno.ELOOP:  # a directory became a symbolic link behind our back
-            raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from exc
-        raise
+    descriptor = open_beneath(root, directory, os.O_PATH | os.O_DIRECTORY)
     try:
         yield descriptor, name
     finally:

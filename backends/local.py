@@ -10,9 +10,9 @@ from __future__ import annotations
 import errno
 import os
 import stat as st
-from collections.abc import Sequence
+from collections.abc import Callable
 from hashlib import blake2b
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import SplitResult, parse_qsl, unquote_to_bytes
 
 from storagecache.backend import Backend, DirectoryStream, File, Limiter, Properties
@@ -20,18 +20,25 @@ from storagecache.errors import BackendError, ConfigError
 from storagecache.types import Attributes, Changes, Entry, FilesystemStatistics, Owner
 
 from .beneath import open_beneath, parent_of, renameat2
+from .local_files import Descriptor, LocalFile, LocalStream, times_of
+
+T = TypeVar("T")
 
 _OPEN_FLAGS: Final = os.O_ACCMODE | os.O_TRUNC | os.O_SYNC | os.O_DSYNC
-_SPECIAL_BITS: Final = st.S_ISUID | st.S_ISGID
 _WORKERS: Final = 16
-_IOV_MAX: Final = 1024
 
 
 class LocalBackend(Backend):
-    """A directory of this machine."""
+    """A directory of this machine.
 
-    def __init__(self, root: bytes, *, workers: int = _WORKERS) -> None:
+    New nodes get their owner only where this process is root; elsewhere they are its own. With
+    `direct`, files opened for reading only are read past the host's page cache (O_DIRECT) where the
+    store can do that.
+    """
+
+    def __init__(self, root: bytes, *, workers: int = _WORKERS, direct: bool = False) -> None:
         self._path = root
+        self._direct = direct
         self._root = -1
         self._device = 0
         self._limiter = Limiter(workers)
@@ -44,24 +51,29 @@ class LocalBackend(Backend):
         path = unquote_to_bytes(url.path)
         if not path.startswith(b"/") or b"\0" in path:
             raise ValueError(f"{url.path!r} is no absolute path")
-        workers = _WORKERS
+        workers, direct = _WORKERS, False
         for key, value in parse_qsl(url.query, keep_blank_values=True):
-            if key != "workers":
-                raise ValueError(f"unknown parameter {key!r} (known: workers)")
-            if not value.isdecimal() or not 1 <= int(value) <= 1024:
-                raise ValueError(f"workers: {value!r} is not from 1 to 1024")
-            workers = int(value)
-        return cls(path, workers=workers)
+            if key == "workers":
+                if not (value.isascii() and value.isdecimal() and 1 <= int(value[:9]) <= 1024):
+                    raise ValueError(f"workers: {value!r} is not from 1 to 1024")
+                workers = int(value)
+            elif key == "direct":
+                if value not in ("true", "false"):
+                    raise ValueError(f"direct: {value!r} is not true or false")
+                direct = value == "true"
+            else:
+                raise ValueError(f"unknown parameter {key!r} (known: direct workers)")
+        return cls(path, workers=workers, direct=direct)
 
     async def start(self) -> None:
-        def open_root() -> int:
-            return os.open(self._path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        def open_root() -> tuple[int, int]:
+            root = os.open(self._path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            return root, os.fstat(root).st_dev
 
         try:
-            self._root = await self._limiter.run(open_root)
+            self._root, self._device = await self._limiter.run(open_root)
         except BackendError as exc:
             raise ConfigError(os.fsdecode(self._path), os.strerror(exc.errno)) from exc
-        self._device = os.fstat(self._root).st_dev
 
     async def aclose(self) -> None:
         if self._root >= 0:
@@ -103,48 +115,52 @@ class LocalBackend(Backend):
             return self._lstat(directory, name)
 
     async def open_directory(self, path: bytes) -> DirectoryStream:
-        def open_it() -> int:
-            return open_beneath(self._root, path, os.O_RDONLY | os.O_DIRECTORY)
+        def open_it() -> LocalStream:  # whole, so that an abandoned one closes itself
+            descriptor = Descriptor(open_beneath(self._root, path, os.O_RDONLY | os.O_DIRECTORY))
+            return LocalStream(self.attributes, self._limiter, descriptor)
 
-        return _LocalStream(self, self._limiter, await self._limiter.run(open_it))
+        return await self._limiter.run(open_it)
 
     async def open(self, path: bytes, flags: int) -> File:
         return await self._limiter.run(self._open, path, flags)
 
     def _open(self, path: bytes, flags: int) -> File:
+        # O_NONBLOCK: a FIFO put in the file's place must not hang the thread
+        passed = flags & _OPEN_FLAGS | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        direct = self._direct and flags & os.O_ACCMODE == os.O_RDONLY
         with parent_of(self._root, path) as (directory, name):
-            # O_NONBLOCK: a FIFO put in the file's place must not hang the thread
-            descriptor = os.open(
-                name,
-                flags & _OPEN_FLAGS | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK,
-                dir_fd=directory,
-            )
-        return _LocalFile(self, self._limiter, descriptor)
+            try:
+                number = os.open(name, passed | (os.O_DIRECT if direct else 0), dir_fd=directory)
+            except OSError as exc:
+                if not direct or exc.errno != errno.EINVAL:
+                    raise
+                direct = False  # a store without O_DIRECT
+                number = os.open(name, passed, dir_fd=directory)
+        file = LocalFile(self.attributes, self._limiter, Descriptor(number), direct=direct)
+        if not st.S_ISREG(file.opened.mode):  # leaving, `file` closes its descriptor
+            code = errno.EISDIR if st.S_ISDIR(file.opened.mode) else errno.ENXIO
+            raise OSError(code, os.strerror(code))
+        return file
 
     async def create(
         self, path: bytes, flags: int, mode: int, owner: Owner | None
     ) -> tuple[File, Attributes]:
         file = await self._limiter.run(self._create, path, flags, mode, owner)
-        assert file.opened is not None
         return file, file.opened
 
-    def _create(self, path: bytes, flags: int, mode: int, owner: Owner | None) -> File:
+    def _create(self, path: bytes, flags: int, mode: int, owner: Owner | None) -> LocalFile:
         with parent_of(self._root, path) as (directory, name):
-            descriptor = os.open(
+            number = os.open(
                 name,
                 flags & _OPEN_FLAGS | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
-                mode=stat_mode(mode) & 0o777,
+                mode=mode & 0o777,
                 dir_fd=directory,
             )
-            try:
-                gid = self._group_for(directory, owner)
-                if owner is not None and os.geteuid() == 0:
-                    os.fchown(descriptor, owner.uid, gid)
-                os.fchmod(descriptor, stat_mode(mode))
-                return _LocalFile(self, self._limiter, descriptor)
-            except BaseException:
-                os.close(descriptor)
-                raise
+            descriptor = Descriptor(number)
+            if owner is not None and os.geteuid() == 0:
+                os.fchown(number, owner.uid, self._group_for(directory, owner))
+            os.fchmod(number, stat_mode(mode))  # the umask had its say, and chown clears suid
+            return LocalFile(self.attributes, self._limiter, descriptor, direct=False)
 
     @staticmethod
     def _group_for(directory: int, owner: Owner | None) -> int:
@@ -184,7 +200,7 @@ class LocalBackend(Backend):
                 finally:
                     os.close(descriptor)
             if changes.atime_ns is not None or changes.mtime_ns is not None:
-                times = _times(changes, os.stat(name, dir_fd=directory, follow_symlinks=False))
+                times = times_of(changes, os.stat(name, dir_fd=directory, follow_symlinks=False))
                 os.utime(name, ns=times, dir_fd=directory, follow_symlinks=False)
             return self._lstat(directory, name)
 
@@ -290,12 +306,17 @@ class LocalBackend(Backend):
         def names(p: str) -> list[bytes]:
             return [os.fsencode(name) for name in os.listxattr(p)]
 
-        return await self._limiter.run(self._xattr, path, names)
+        try:
+            return await self._limiter.run(self._xattr, path, names)
+        except BackendError as exc:
+            if exc.errno == errno.ENOTSUP:  # a symbolic link, or a store without any
+                return []
+            raise
 
     async def removexattr(self, path: bytes, name: bytes) -> None:
         await self._limiter.run(self._xattr, path, lambda p: os.removexattr(p, name))
 
-    def _xattr(self, path: bytes, call):  # type: ignore[no-untyped-def]
+    def _xattr(self, path: bytes, call: Callable[[str], T]) -> T:
         with parent_of(self._root, path) as (directory, name):
             descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
             try:
@@ -341,129 +362,3 @@ class LocalBackend(Backend):
 def stat_mode(mode: int) -> int:
     """The permission bits of a mode, with suid, sgid and sticky."""
     return mode & 0o7777
-
-
-def _times(changes: Changes, status: os.stat_result) -> tuple[int, int]:
-    return (
-        status.st_atime_ns if changes.atime_ns is None else changes.atime_ns,
-        status.st_mtime_ns if changes.mtime_ns is None else changes.mtime_ns,
-    )
-
-
-class _LocalFile(File):
-    """One descriptor. An abandoned open closes it when the object is collected."""
-
-    def __init__(self, backend: LocalBackend, limiter: Limiter, descriptor: int) -> None:
-        self._backend = backend
-        self._limiter = limiter
-        self._descriptor = descriptor
-        self.opened = backend.attributes(os.fstat(descriptor))
-
-    def __del__(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-
-    async def read_into(self, offset: int, buffers: Sequence[memoryview]) -> int:
-        return await self._limiter.run(self._read, offset, list(buffers))
-
-    def _read(self, offset: int, buffers: list[memoryview]) -> int:
-        start = offset
-        descriptor = self._descriptor
-        while buffers:
-            got = os.preadv(descriptor, buffers[:_IOV_MAX], offset)
-            if got == 0:
-                break
-            offset += got
-            while buffers and got >= len(buffers[0]):
-                got -= len(buffers[0])
-                del buffers[0]
-            if got:
-                buffers[0] = buffers[0][got:]
-        if offset > start:
-            os.posix_fadvise(descriptor, start, offset - start, os.POSIX_FADV_DONTNEED)
-        return offset - start
-
-    async def write(self, offset: int, data: bytes) -> Attributes:
-        return await self._limiter.run(self._write, offset, data)
-
-    def _write(self, offset: int, data: bytes) -> Attributes:
-        view = memoryview(data)
-        while view:
-            put = os.pwrite(self._descriptor, view, offset)
-            offset += put
-            view = view[put:]
-        return self._stat()
-
-    def _stat(self) -> Attributes:
-        return self._backend.attributes(os.fstat(self._descriptor))
-
-    async def stat(self) -> Attributes:
-        return await self._limiter.run(self._stat)
-
-    async def setattr(self, changes: Changes) -> Attributes:
-        return await self._limiter.run(self._setattr, changes)
-
-    def _setattr(self, changes: Changes) -> Attributes:
-        descriptor = self._descriptor
-        if changes.uid is not None or changes.gid is not None:
-            os.fchown(
-                descriptor,
-                -1 if changes.uid is None else changes.uid,
-                -1 if changes.gid is None else changes.gid,
-            )
-        if changes.mode is not None:
-            os.fchmod(descriptor, changes.mode)
-        if changes.size is not None:
-            os.ftruncate(descriptor, changes.size)
-        if changes.atime_ns is not None or changes.mtime_ns is not None:
-            os.utime(descriptor, ns=_times(changes, os.fstat(descriptor)))
-        return self._stat()
-
-    async def flush(self) -> None:
-        def flush() -> None:
-            os.close(os.dup(self._descriptor))  # reports what a close would (NFS, quotas)
-
-        await self._limiter.run(flush)
-
-    async def fsync(self, *, data_only: bool) -> None:
-        await self._limiter.run(os.fdatasync if data_only else os.fsync, self._descriptor)
-
-    async def aclose(self) -> None:
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
-
-
-class _LocalStream(DirectoryStream):
-    def __init__(self, backend: LocalBackend, limiter: Limiter, descriptor: int) -> None:
-        self._backend = backend
-        self._limiter = limiter
-        self._descriptor = descriptor
-        self._scan = os.scandir(descriptor)  # by descriptor: resolved beneath the root already
-
-    def __del__(self) -> None:
-        self._close()
-
-    def _close(self) -> None:
-        self._scan.close()
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
-
-    async def next(self, entries_max: int) -> list[Entry]:
-        return await self._limiter.run(self._next, entries_max)
-
-    def _next(self, entries_max: int) -> list[Entry]:
-        entries: list[Entry] = []
-        for found in self._scan:
-            try:
-                status = found.stat(follow_symlinks=False)
-            except FileNotFoundError:
-                continue  # gone meanwhile
-            entries.append(Entry(os.fsencode(found.name), self._backend.attributes(status)))
-            if len(entries) >= entries_max:
-                break
-        return entries
-
-    async def aclose(self) -> None:
-        self._close()

@@ -47,7 +47,10 @@ fn cache() -> Cache {
 
 fn page(number: u64) -> (PageId, usize) {
     let partition = (number % PARTITIONS as u64) as usize;
-    (PageId::new(partition as u32, (number / PARTITIONS as u64) as u32), partition)
+    (
+        PageId::new(partition as u32, (number / PARTITIONS as u64) as u32),
+        partition,
+    )
 }
 
 /// Accesses a second over uniform draws from `pages` pages, and the fraction that hit.
@@ -69,7 +72,10 @@ fn round(pages: u64, seed: u64) -> (f64, f64) {
             cache.complete(partition, 1000, 1000, now as u64);
         }
     }
-    (ACCESSES as f64 / begun.elapsed().as_secs_f64(), hits as f64 / ACCESSES as f64)
+    (
+        ACCESSES as f64 / begun.elapsed().as_secs_f64(),
+        hits as f64 / ACCESSES as f64,
+    )
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -88,7 +94,12 @@ fn main() {
         misses.push(rate);
     }
     for (what, rate, bound) in [("hits", median(hits), 8e6), ("misses", median(misses), 4e6)] {
-        println!("{what}: {:.1} M/s, {:.2} of the bound of {:.0} M/s", rate / 1e6, rate / bound, bound / 1e6);
+        println!(
+            "{what}: {:.1} M/s, {:.2} of the bound of {:.0} M/s",
+            rate / 1e6,
+            rate / bound,
+            bound / 1e6
+        );
         if rate < bound {
             std::process::exit(1);
         }

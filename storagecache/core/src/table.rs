@@ -124,10 +124,10 @@ mod tests {
                 pages[frame as usize] = PageId(u64::MAX);
             } else {
                 let page = PageId::new((rng.next_u64() % 8) as u32, (rng.next_u64() % 16) as u32);
-                if !model.contains_key(&page) {
+                if let std::collections::hash_map::Entry::Vacant(absent) = model.entry(page) {
                     pages[frame as usize] = page;
                     table.insert(&pages, frame);
-                    model.insert(page, frame);
+                    absent.insert(frame);
                 }
             }
             let probe = PageId::new((rng.next_u64() % 8) as u32, (rng.next_u64() % 16) as u32);
