@@ -14,6 +14,7 @@ from . import __version__, compare, daemon
 from .config import check_mount, load, parse_overrides
 from .control import call
 from .errors import ConfigError, ControlError, StorageCacheError
+from .mount import check_stores
 from .sizes import format_size, parse_size
 
 _EXIT_FAILED: Final = 1
@@ -150,6 +151,7 @@ def _check(options: argparse.Namespace) -> int:
     config = load(options.config, parse_overrides(options.set))
     if options.directory is not None:
         check_mount(config, options.directory)
+    check_stores(config)
     for backend in config.backends:
         print(f"{backend.at}\t{backend.name}\t{backend.url}")
     print(f"{options.config}: good ({len(config.backends)} backends, {config.cache.policy})")

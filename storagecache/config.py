@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import math
 import os
@@ -404,6 +405,9 @@ def check_mount(config: Config, mountpoint: str | os.PathLike[str]) -> None:
         mounted = os.path.ismount(name)
         entries = os.listdir(name)
     except OSError as exc:
+        if exc.errno == errno.ENOTCONN:
+            problem = f"a mount whose daemon died is there: storagecache umount {name}"
+            raise ConfigError(name, problem) from exc
         raise ConfigError(name, exc.strerror or str(exc)) from exc
     if mounted:
         raise ConfigError(name, "something is mounted there already")

@@ -190,6 +190,17 @@ async def run(config: Config, mountpoint: str, ready: Callable[[Mounted], None])
             nursery.cancel_scope.cancel()
 
 
+def check_stores(config: Config) -> None:
+    """Start every store of a configuration and close it again. Raises ConfigError."""
+
+    async def start_all() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            for index in range(len(config.backends)):
+                await _started(stack, config, index)
+
+    trio.run(start_all)
+
+
 async def _started(stack: contextlib.AsyncExitStack, config: Config, index: int) -> MeteredBackend:
     spec = config.backends[index]
     key = f"backend[{index}]"
@@ -200,8 +211,6 @@ async def _started(stack: contextlib.AsyncExitStack, config: Config, index: int)
     stack.push_async_callback(backend.aclose)
     try:
         await backend.start()
-    except ConfigError as exc:
-        raise ConfigError(f"{key}.url ({spec.name})", str(exc)) from exc
     except StorageCacheError as exc:
         raise ConfigError(f"{key}.url ({spec.name})", str(exc)) from exc
     return backend
