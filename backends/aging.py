@@ -14,14 +14,18 @@ from .params import Parameters
 
 T = TypeVar("T")
 _EXTENT_BYTES = 64 << 20
+_METADATA_BYTES = 4096
+_SCALE_MIN, _SCALE_MAX = 1e-3, 1e6
 
 
 class AgingLayer(BackendWrapper):
     """Reads and writes take as long as on a one-arm FIFO disk of that age (FAST'02, Table 2).
 
     Parameters: ``years`` (any age), ``time_scale`` (20: twenty times faster than the model),
-    ``seed``, ``seek`` ("average" or "distance"). Objects are laid out by first access, in extents.
-    The backend's own time counts too: a call ends when both are over.
+    ``seed``, ``seek`` ("average" or "distance"), ``metadata`` (true: calls on names cost the arm a
+    block of their directory, too). ``years`` and ``time_scale`` change at run time. Objects are
+    laid out by first access, in extents. The backend's own time counts too: a call ends when both
+    are over.
     """
 
     layer_type = "aging"
@@ -30,13 +34,16 @@ class AgingLayer(BackendWrapper):
         super().__init__(inner)
         taken = Parameters(params)
         years = taken.number("years", 0.0, high=100.0)
-        self._time_scale = taken.number("time_scale", 1.0, low=1e-3, high=1e6)
+        self._time_scale = taken.number("time_scale", 1.0, low=_SCALE_MIN, high=_SCALE_MAX)
+        self._metadata = taken.flag("metadata", False)
         seed = taken.whole("seed", 0)
         seek = taken.choice("seek", "average", ("average", "distance"))
         taken.done()
         self._disk = Disk(years=years, seed=seed, seek=seek)
-        self._extents: dict[tuple[int, int], int] = {}
-        self._busy_ns = 0
+        self._extents: dict[tuple[int | bytes, int], int] = {}
+        self._since: float | None = None  # trio's clock when the disk's showed _since_ns
+        self._since_ns = 0
+        self._busy_s = 0.0
         self._requests = 0
 
     @classmethod
@@ -48,32 +55,49 @@ class AgingLayer(BackendWrapper):
             return super().control(layer, **arguments)
         taken = Parameters(arguments)
         years = taken.number("years", self._disk.years, high=100.0)
+        scale = taken.number("time_scale", self._time_scale, low=_SCALE_MIN, high=_SCALE_MAX)
         taken.done()
         self._disk.years = years
+        if scale != self._time_scale:
+            self._disk_now()  # what has passed went by the old scale
+            self._time_scale = scale
         return {"years": self._disk.years, "time_scale": self._time_scale}
 
     def statistics(self) -> dict[str, float]:
         return {
             **self.inner.statistics(),
-            "aging_busy_s": self._busy_ns / 1e9 / self._time_scale,
+            "aging_busy_s": self._busy_s,
             "aging_requests": self._requests,
             "aging_years": self._disk.years,
         }
 
-    def _address(self, operation: Operation) -> int:
-        extent = operation.offset // _EXTENT_BYTES
-        key = (operation.object_id, extent)
+    def _disk_now(self) -> int:
+        """The disk's clock: starts at 0 with the first request, runs `time_scale` times as fast."""
+        now = trio.current_time()
+        if self._since is not None:
+            self._since_ns += round((now - self._since) * self._time_scale * 1e9)
+        self._since = now
+        return self._since_ns
+
+    def _place(self, operation: Operation) -> tuple[int, int]:
+        """Address and size on the disk."""
+        owner: int | bytes = operation.object_id
+        offset, size = operation.offset, operation.size
+        if operation.kind != "data":
+            owner, offset, size = operation.path.rpartition(b"/")[0], 0, _METADATA_BYTES
+        key = (owner, offset // _EXTENT_BYTES)
         base = self._extents.setdefault(key, len(self._extents) * _EXTENT_BYTES)
-        return base + operation.offset % _EXTENT_BYTES
+        return base + offset % _EXTENT_BYTES, size
 
     async def around(self, operation: Operation, call: Callable[[], Awaitable[T]]) -> T:
-        if operation.kind != "data":
+        if operation.kind != "data" and not self._metadata:
             return await call()
-        now = trio.current_time()
-        now_ns = int(now * self._time_scale * 1e9)
-        start_ns, end_ns = self._disk.submit(now_ns, self._address(operation), operation.size)
-        self._busy_ns += end_ns - start_ns
+        arrived = trio.current_time()
+        now_ns = self._disk_now()
+        start_ns, end_ns = self._disk.submit(now_ns, *self._place(operation))
+        self._busy_s += (end_ns - start_ns) / 1e9 / self._time_scale
         self._requests += 1
+        due = arrived + (end_ns - now_ns) / 1e9 / self._time_scale
         result = await call()
-        await trio.sleep_until(now + (end_ns - now_ns) / 1e9 / self._time_scale)
+        await trio.sleep_until(due)
         return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 from collections.abc import Awaitable, Callable
@@ -24,8 +25,8 @@ class FaultLayer(BackendWrapper):
     that is slower by that factor), ``stutter_s`` every ``stutter_every_s`` seconds, ``errno`` with
     ``error_probability``, ``hang``; ``after_s`` and ``for_s`` bound all of them in time since the
     start (``for_s`` 0: for ever); ``operations`` ("all", "data", "metadata"), ``seed``. All but the
-    seed change at run time; ``clear=true`` ends every fault, and ``hang=false`` lets those go on
-    that hang.
+    seed change at run time; ``clear=true`` ends every fault. Who hangs goes on with ``hang=false``
+    or at the end of the window.
     """
 
     layer_type = "fault"
@@ -76,10 +77,11 @@ class FaultLayer(BackendWrapper):
     def control(self, layer: str, **arguments: Any) -> dict[str, Any]:
         if layer != self.layer_type:
             return super().control(layer, **arguments)
-        if arguments.pop("clear", False) is True:
-            self._set({"seed": self._seed, **arguments})
-        else:
-            self._set({**self._params, **arguments})
+        clear = arguments.pop("clear", False)
+        if not isinstance(clear, bool):
+            raise ValueError(f"clear: {clear!r} is not true or false")
+        base = {"seed": self._seed} if clear else self._params
+        self._set({**base, **arguments})
         return {**self._params, "faults_fired": self._fired}
 
     def statistics(self) -> dict[str, float]:
@@ -96,7 +98,11 @@ class FaultLayer(BackendWrapper):
             return await call()
         if self._hang:
             self._fired += 1
-            await self._resume.wait()
+            end = self._began + self._after_s + self._for_s if self._for_s else math.inf
+            with trio.move_on_at(end):
+                await self._resume.wait()
+            if not self._active(operation):  # the window is over
+                return await call()
         if self._stutter_s:
             phase = (trio.current_time() - self._began) % self._stutter_every_s
             if phase < self._stutter_s:

@@ -17,7 +17,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote_to_bytes
 
 from storagecache.backend import Backend, DirectoryStream, File, Limiter, Properties
 from storagecache.errors import BackendError, ConfigError
-from storagecache.types import Attributes, Changes, Entry, FilesystemStatistics, Owner
+from storagecache.types import Attributes, Changes, FilesystemStatistics, Owner
 
 from .beneath import open_beneath, parent_of, renameat2
 from .local_files import Descriptor, LocalFile, LocalStream, times_of
@@ -136,10 +136,15 @@ class LocalBackend(Backend):
                     raise
                 direct = False  # a store without O_DIRECT
                 number = os.open(name, passed, dir_fd=directory)
-        file = LocalFile(self.attributes, self._limiter, Descriptor(number), direct=direct)
-        if not st.S_ISREG(file.opened.mode):  # leaving, `file` closes its descriptor
-            code = errno.EISDIR if st.S_ISDIR(file.opened.mode) else errno.ENXIO
-            raise OSError(code, os.strerror(code))
+        descriptor = Descriptor(number)
+        try:
+            file = LocalFile(self.attributes, self._limiter, descriptor, direct=direct)
+            if not st.S_ISREG(file.opened.mode):
+                code = errno.EISDIR if st.S_ISDIR(file.opened.mode) else errno.ENXIO
+                raise OSError(code, os.strerror(code))
+        except BaseException:
+            descriptor.close()
+            raise
         return file
 
     async def create(
@@ -157,10 +162,14 @@ class LocalBackend(Backend):
                 dir_fd=directory,
             )
             descriptor = Descriptor(number)
-            if owner is not None and os.geteuid() == 0:
-                os.fchown(number, owner.uid, self._group_for(directory, owner))
-            os.fchmod(number, stat_mode(mode))  # the umask had its say, and chown clears suid
-            return LocalFile(self.attributes, self._limiter, descriptor, direct=False)
+            try:
+                if owner is not None and os.geteuid() == 0:
+                    os.fchown(number, owner.uid, self._group_for(directory, owner))
+                os.fchmod(number, stat_mode(mode))  # whatever the umask; chown clears suid
+                return LocalFile(self.attributes, self._limiter, descriptor, direct=False)
+            except BaseException:
+                descriptor.close()
+                raise
 
     @staticmethod
     def _group_for(directory: int, owner: Owner | None) -> int:

@@ -1,7 +1,7 @@
 """Open files and directories of ``file://``.
 
-A thread that its caller abandoned still works on the descriptor. So a descriptor is closed only when
-no call is inside it: a late write must never hit the file that got the same number next.
+A thread that its caller abandoned still works on the descriptor. So a descriptor is closed only
+when no call is inside it: a late write must never hit the file that got the same number next.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class Descriptor:
 
     def __init__(self, number: int) -> None:
         self._number = number
+        self.before_close: Callable[[], None] | None = None
         self._lock = threading.Lock()
         self._users = 0
         self._closing = False
@@ -43,11 +44,14 @@ class Descriptor:
         try:
             yield self._number
         finally:
-            with self._lock:
-                self._users -= 1
-                last = self._closing and self._users == 0
-            if last:
-                os.close(self._number)
+            self._leave()
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._users -= 1
+            last = self._closing and self._users == 0
+        if last:
+            self._close_now()
 
     def close(self) -> None:
         """Close it now or, if calls are inside, when the last of them leaves."""
@@ -57,6 +61,13 @@ class Descriptor:
             self._closing = True
             idle = self._users == 0
         if idle:
+            self._close_now()
+
+    def _close_now(self) -> None:
+        try:
+            if self.before_close is not None:
+                self.before_close()
+        finally:
             os.close(self._number)
 
     def __del__(self) -> None:
@@ -212,10 +223,10 @@ class LocalStream(DirectoryStream):
         self._attributes = attributes
         self._limiter = limiter
         self._descriptor = descriptor
-        self._turn = threading.Lock()  # closedir(3) must never run beside an abandoned readdir(3)
-        self._ended = False
+        self._turn = threading.Lock()  # readdir(3) is for one thread, an abandoned one included
         with descriptor.used() as number:
             self._entries = os.scandir(number)
+        descriptor.before_close = self._entries.close
 
     async def next(self, entries_max: int) -> list[Entry]:
         return await self._limiter.run(self._next, entries_max)
@@ -234,12 +245,8 @@ class LocalStream(DirectoryStream):
                 entries.append(Entry(os.fsencode(found.name), self._attributes(status)))
         return entries
 
-    def _close(self) -> None:
-        with self._turn:
-            if not self._ended:
-                self._ended = True
-                self._entries.close()
-                self._descriptor.close()
-
     async def aclose(self) -> None:
-        await self._limiter.run(self._close)  # cancelled before: collected with the object
+        try:
+            await self._limiter.run(self._descriptor.close)
+        finally:
+            self._descriptor.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
@@ -24,6 +25,8 @@ _BACKOFF_MAX_EXPONENT: Final = 30
 
 class RetryLayer(BackendWrapper):
     """Exponential backoff with full jitter between tries of calls that change nothing.
+
+    An open that truncates is not repeated.
 
     Parameters: ``attempts`` (in all, 3), ``initial_s`` (0.1), ``max_s`` (5), ``seed``.
     """
@@ -48,7 +51,7 @@ class RetryLayer(BackendWrapper):
         return {**self.inner.statistics(), "retries": self._retries}
 
     async def around(self, operation: Operation, call: Callable[[], Awaitable[T]]) -> T:
-        if operation.name not in _REPEATABLE:
+        if operation.name not in _REPEATABLE or operation.flags & os.O_TRUNC:
             return await call()
         for attempt in range(self._attempts - 1):
             try:

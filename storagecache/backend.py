@@ -225,6 +225,7 @@ class Operation:
     object_id: int = 0  # for read and write
     offset: int = 0
     size: int = 0  # bytes moved
+    flags: int = 0  # of open
 
     @property
     def kind(self) -> OperationKind:
@@ -263,7 +264,8 @@ class BackendWrapper(Backend):
         return _WrappedStream(self, path, stream)
 
     async def open(self, path: bytes, flags: int) -> File:
-        file = await self.around(Operation("open", path), lambda: self.inner.open(path, flags))
+        operation = Operation("open", path, flags=flags)
+        file = await self.around(operation, lambda: self.inner.open(path, flags))
         return _WrappedFile(self, path, file, None)
 
     async def create(

@@ -281,14 +281,23 @@ async def _serve(mounted: Mounted, nursery: trio.Nursery, ready: Callable[[Mount
         except RuntimeError as exc:
             raise ConfigError(mounted.mountpoint, f"cannot mount: {exc}") from exc
         try:
-            mounted.notes.extend(await trio.to_thread.run_sync(_tune, mounted.mountpoint))
             nursery.start_soon(_end_on, ended)
-            ready(mounted)
+            nursery.start_soon(_announce, mounted, ready)
             await fuse.serve()
         finally:
             with trio.CancelScope(shield=True):
                 await _close_handles(mounted)
             fuse.close(unmount=True)
+
+
+async def _announce(mounted: Mounted, ready: Callable[[Mounted], None]) -> None:
+    """Once requests are answered: raise the kernel's limits, then say that the mount is ready.
+
+    Before the first answer the kernel would set its limits back when it negotiates.
+    """
+    await trio.to_thread.run_sync(os.statvfs, mounted.mountpoint, abandon_on_cancel=True)
+    mounted.notes.extend(await trio.to_thread.run_sync(_tune, mounted.mountpoint))
+    ready(mounted)
 
 
 async def _end_on(ended: trio.Event) -> None:

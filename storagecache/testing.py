@@ -36,10 +36,10 @@ async def refused(code: int, call: Awaitable[Any]) -> None:
 async def write_file(backend: Backend, path: bytes, data: bytes = b"") -> Attributes:
     """A new file with these contents."""
     file, attributes = await backend.create(path, os.O_RDWR, 0o644, _ME)
-    if data:
-        attributes = await file.write(0, data)
-    await file.aclose()
-    return attributes
+    try:
+        return await file.write(0, data) if data else attributes
+    finally:
+        await file.aclose()
 
 
 async def read_file(file: File, offset: int, size: int) -> bytes:
@@ -153,7 +153,15 @@ class BackendSuite:
             await file.write(0, b"still")
             assert await read_file(file, 0, 10) == b"still"
             assert (await file.stat()).nlink == 0
+            assert (await file.setattr(Changes(size=2, mode=0o640))).size == 2
+            await file.fsync(data_only=False)
             await file.aclose()
+            await write_file(backend, b"g", b"old")
+            old = await backend.open(b"g", os.O_RDONLY)
+            await write_file(backend, b"h", b"new")
+            await backend.rename(b"h", b"g", 0)
+            assert await read_file(old, 0, 10) == b"old"
+            await old.aclose()
 
     async def test_rename(self, tmp_path: Path) -> None:
         async with self.started(tmp_path) as backend:
@@ -216,6 +224,147 @@ class BackendSuite:
                 assert (below.uid, below.gid) == (7, 6)
                 assert below.mode & st.S_ISGID
 
+    async def test_attributes_come_back_from_every_change(self, tmp_path: Path) -> None:
+        async with self.started(tmp_path) as backend:
+            file, made = await backend.create(b"f", os.O_RDWR, 0o600, _ME)
+            assert made == await backend.stat(b"f") == await file.stat()
+            assert await file.write(10, b"x") == await file.stat()
+            stamps = Changes(mode=0o640, size=3, atime_ns=1, mtime_ns=1_000_000_007)
+            changed = await file.setattr(stamps)
+            assert (changed.size, changed.atime_ns, changed.mtime_ns) == (3, 1, 1_000_000_007)
+            assert st.S_IMODE(changed.mode) == 0o640
+            assert changed == await backend.stat(b"f")
+            assert (await file.write(0, b"")).size == 3
+            assert await file.read_into(0, [memoryview(bytearray())]) == 0
+            await file.aclose()
+            await refused(errno.ENOENT, backend.setattr(b"none", Changes(mode=0)))
+            await refused(errno.EISDIR, backend.setattr(b"", Changes(size=0)))
+            if backend.properties.symlinks:
+                await backend.symlink(b"s", b"f", _ME)
+                assert (await backend.setattr(b"s", Changes(mtime_ns=5))).mtime_ns == 5
+                assert (await backend.stat(b"f")).mtime_ns == 1_000_000_007
+                await refused(errno.ENOTSUP, backend.setattr(b"s", Changes(mode=0o600)))
+
+    async def test_access_modes_and_kinds(self, tmp_path: Path) -> None:
+        async with self.started(tmp_path) as backend:
+            await write_file(backend, b"f", b"abc")
+            await backend.mkdir(b"d", 0o755, _ME)
+            for flags in (os.O_RDONLY, os.O_RDWR):
+                await refused(errno.EISDIR, backend.open(b"d", flags))
+            file = await backend.open(b"f", os.O_RDONLY)
+            await refused(errno.EBADF, file.write(0, b"x"))
+            await file.aclose()
+            file = await backend.open(b"f", os.O_WRONLY)
+            await refused(errno.EBADF, read_file(file, 0, 3))
+            assert (await file.write(3, b"d")).size == 4
+            await file.aclose()
+            if backend.properties.special_files:
+                await backend.mknod(b"fifo", st.S_IFIFO | 0o600, 0, _ME)
+                await refused(errno.ENXIO, backend.open(b"fifo", os.O_RDONLY))
+                await refused(errno.EPERM, backend.mknod(b"x", st.S_IFDIR | 0o755, 0, _ME))
+
+    async def test_errors_of_making(self, tmp_path: Path) -> None:
+        async with self.started(tmp_path) as backend:
+            await write_file(backend, b"file")
+
+            def makers(path: bytes) -> list[Awaitable[Any]]:
+                found: list[Awaitable[Any]] = [
+                    backend.create(path, os.O_RDWR, 0o600, _ME),
+                    backend.mkdir(path, 0o755, _ME),
+                ]
+                if backend.properties.special_files:
+                    found.append(backend.mknod(path, st.S_IFIFO | 0o600, 0, _ME))
+                if backend.properties.symlinks:
+                    found.append(backend.symlink(path, b"t", _ME))
+                if backend.properties.hard_links:
+                    found.append(backend.link(b"file", path))
+                return found
+
+            for path, code in (
+                (b"file", errno.EEXIST),
+                (b"none/x", errno.ENOENT),
+                (b"file/x", errno.ENOTDIR),
+                (b"x" * 256, errno.ENAMETOOLONG),
+            ):
+                for call in makers(path):
+                    await refused(code, call)
+            assert await names_in(backend, b"") == [b"file"]
+            if backend.properties.hard_links:
+                await backend.mkdir(b"d", 0o755, _ME)
+                await refused(errno.ENOENT, backend.link(b"none", b"x"))
+                await refused(errno.EPERM, backend.link(b"d", b"x"))
+
+    async def test_a_link_is_no_way(self, tmp_path: Path) -> None:
+        async with self.started(tmp_path) as backend:
+            if not backend.properties.symlinks:
+                return
+            await backend.mkdir(b"d", 0o755, _ME)
+            await write_file(backend, b"d/f")
+            await backend.symlink(b"s", b"d", _ME)
+            await refused(errno.ENOTDIR, backend.stat(b"s/f"))
+            await refused(errno.ENOTDIR, backend.open(b"s/f", os.O_RDONLY))
+            await refused(errno.ENOTDIR, backend.unlink(b"s/f"))
+            await refused(errno.ENOTDIR, backend.open_directory(b"s"))
+            await refused(errno.ENOTDIR, backend.rmdir(b"s"))
+            text = b"\xff\n/../" + b"y" * 200
+            await backend.symlink(b"odd", text, _ME)
+            assert await backend.readlink(b"odd") == text
+            assert await backend.listxattr(b"odd") == []
+            await backend.unlink(b"s")
+            assert (await backend.stat(b"d/f")).nlink == 1
+
+    async def test_rename_of_directories(self, tmp_path: Path) -> None:
+        async with self.started(tmp_path) as backend:
+            for name in (b"a", b"a/x", b"b", b"full", b"full/x"):
+                await backend.mkdir(name, 0o755, _ME)
+            counted = (await backend.stat(b"a")).nlink == 3  # btrfs says 1 for any directory
+            await refused(errno.ENOTEMPTY, backend.rename(b"a", b"full", 0))
+            await refused(errno.EEXIST, backend.rename(b"a", b"b", 1))
+            await refused(errno.ENOENT, backend.rename(b"a", b"none", 2))
+            await refused(errno.EINVAL, backend.rename(b"full", b"full/x", 2))
+            await refused(errno.EINVAL, backend.rename(b"a", b"b", 3))
+            await refused(errno.ENAMETOOLONG, backend.rename(b"a", b"x" * 256, 0))
+            await backend.rename(b"a", b"b", 0)
+            assert sorted(await names_in(backend, b"")) == [b"b", b"full"]
+            assert await names_in(backend, b"b") == [b"x"]
+            await backend.rename(b"b", b"new", 1)
+            await write_file(backend, b"file", b"1")
+            await backend.rename(b"file", b"full/x", 2)
+            assert (await backend.stat(b"full/x")).size == 1
+            assert st.S_ISDIR((await backend.stat(b"file")).mode)
+            await backend.rename(b"file", b"file", 0)
+            if counted:
+                assert (await backend.stat(b"full")).nlink == 2
+                assert (await backend.stat(b"")).nlink == 5
+            if backend.properties.hard_links:
+                await backend.link(b"full/x", b"same")
+                await backend.rename(b"same", b"full/x", 0)  # one object: nothing happens
+                assert (await backend.stat(b"same")).nlink == 2
+
+    async def test_a_deep_tree(self, tmp_path: Path) -> None:
+        async with self.started(tmp_path) as backend:
+            paths = [b"level001"]
+            for level in range(2, 101):
+                paths.append(paths[-1] + b"/level%03d" % level)
+            for path in paths:
+                await backend.mkdir(path, 0o755, _ME)
+            await write_file(backend, paths[-1] + b"/leaf", b"deep")
+            assert await names_in(backend, paths[-1]) == [b"leaf"]
+            await backend.rename(paths[-1] + b"/leaf", b"leaf", 0)
+            for path in reversed(paths):
+                await backend.rmdir(path)
+            assert await names_in(backend, b"") == [b"leaf"]
+
+    async def test_many_buffers(self, tmp_path: Path) -> None:
+        async with self.started(tmp_path) as backend:
+            file, _ = await backend.create(b"f", os.O_RDWR, 0o600, _ME)
+            data = bytes(number % 251 for number in range(8000))
+            await file.write(0, data)
+            parts = [bytearray(size % 7) for size in range(3000)]
+            assert await file.read_into(5, [memoryview(part) for part in parts]) == 7995
+            assert b"".join(parts)[:7995] == data[5:]
+            await file.aclose()
+
     async def test_special_files(self, tmp_path: Path) -> None:
         async with self.started(tmp_path) as backend:
             if backend.properties.special_files:
@@ -232,12 +381,19 @@ class BackendSuite:
             await backend.setxattr(b"f", b"user.x", b"\0value", 0)
             assert await backend.getxattr(b"f", b"user.x") == b"\0value"
             assert b"user.x" in await backend.listxattr(b"f")
+            await refused(errno.EEXIST, backend.setxattr(b"f", b"user.x", b"", os.XATTR_CREATE))
+            await refused(errno.ENODATA, backend.setxattr(b"f", b"user.y", b"", os.XATTR_REPLACE))
+            await backend.setxattr(b"f", b"user.x", b"", os.XATTR_REPLACE)
+            assert await backend.getxattr(b"f", b"user.x") == b""
+            await backend.setxattr(b"", b"user.x", b"of the root", 0)
+            assert await backend.getxattr(b"", b"user.x") == b"of the root"
+            await refused(errno.ENOENT, backend.getxattr(b"none", b"user.x"))
             await backend.removexattr(b"f", b"user.x")
             await refused(errno.ENODATA, backend.removexattr(b"f", b"user.x"))
 
     async def test_large_directory_comes_exactly_once(self, tmp_path: Path) -> None:
         async with self.started(tmp_path) as backend:
-            wanted = {b"%04d" % number for number in range(1500)}
+            wanted = {b"%04d" % number for number in range(3000)}
             for name in wanted:
                 await write_file(backend, name)
             found = await names_in(backend, b"", 97)

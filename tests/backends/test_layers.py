@@ -70,6 +70,87 @@ async def test_aging_serves_one_after_the_other(autojump_clock: trio.testing.Moc
     assert trio.current_time() - begun > 0.09  # 64 KiB at 0.69 MB/s
 
 
+async def test_aging_at_any_scale_and_changed_under_way(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    for scale in (1e-3, 1.0, 1e6):
+        backend, file = await opened({"type": "aging", "years": 4, "time_scale": scale, "seed": 1})
+        disk = Disk(years=4, seed=1)
+        disk.service(0, SIZE)
+        begun = trio.current_time()
+        await read_file(file, 0, 65536)
+        expected = disk.service(0, 65536) / 1e9 / scale
+        assert trio.current_time() - begun == pytest.approx(expected, rel=1e-3, abs=1e-6)
+    for scale in (0.5, 20):
+        assert backend.control("aging", time_scale=scale)["time_scale"] == scale
+        begun = trio.current_time()
+        await read_file(file, 0, 65536)
+        expected = disk.service(0, 65536) / 1e9 / scale
+        assert trio.current_time() - begun == pytest.approx(expected, rel=1e-3)
+    assert backend.statistics()["aging_requests"] == 4
+    assert backend.statistics()["aging_busy_s"] > 0
+
+
+async def test_aging_of_metadata_on_request(autojump_clock: trio.testing.MockClock) -> None:
+    backend, _ = await opened({"type": "aging", "years": 4})
+    begun = trio.current_time()
+    await backend.stat(b"f")
+    assert trio.current_time() == begun
+    backend, _ = await opened({"type": "aging", "years": 4, "metadata": True})
+    begun = trio.current_time()
+    await backend.stat(b"f")
+    assert trio.current_time() > begun
+
+
+async def test_aging_counts_the_inner_time_once(autojump_clock: trio.testing.MockClock) -> None:
+    _, file = await opened({"type": "aging", "years": 0}, {"type": "throttle", "latency_s": 3})
+    begun = trio.current_time()
+    await read_file(file, 0, 65536)
+    assert trio.current_time() - begun == pytest.approx(3)
+
+
+async def test_fault_hang_ends_with_its_window(autojump_clock: trio.testing.MockClock) -> None:
+    window = {"type": "fault", "hang": True, "after_s": 10, "for_s": 5, "operations": "data"}
+    _, file = await opened(window)
+    begun = trio.current_time()
+    await trio.sleep(12)
+    await read_file(file, 0, 10)
+    assert trio.current_time() - begun == pytest.approx(15)
+
+
+def test_fault_control_refuses_and_clears() -> None:
+    backend = open_backend("memory://", [{"type": "fault", "hang": True, "seed": 7}])
+    for bad in ({"clear": "yes"}, {"hang": 1}, {"slow_factor": 0.5}, {"speed": 1}):
+        with pytest.raises(ValueError, match=next(iter(bad))):
+            backend.control("fault", **bad)
+    assert backend.control("fault")["hang"] is True
+    assert backend.control("fault", clear=True) == {"seed": 7, "faults_fired": 0}
+
+
+async def test_retry_leaves_a_truncating_open_alone(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    backend, _ = await opened({"type": "retry", "attempts": 4}, {"type": "fault"})
+    backend.control("fault", error_probability=1.0)
+    for flags, tries in ((os.O_RDONLY, 4), (os.O_RDWR | os.O_TRUNC, 1)):
+        before = backend.statistics()["faults_fired"]
+        await refused(errno.EIO, backend.open(b"f", flags))
+        assert backend.statistics()["faults_fired"] == before + tries
+    backend.control("fault", errno="ENOENT")
+    before = backend.statistics()["faults_fired"]
+    await refused(errno.ENOENT, backend.stat(b"f"))  # not worth another try
+    assert backend.statistics()["faults_fired"] == before + 1
+
+
+async def test_throttle_control(autojump_clock: trio.testing.MockClock) -> None:
+    backend, file = await opened({"type": "retry"}, {"type": "throttle", "latency_s": 1})
+    state = backend.control("throttle", latency_s=0, bandwidth_bytes_per_s="64KiB")
+    assert state["bandwidth_bytes_per_s"] == 65536
+    begun = trio.current_time()
+    await read_file(file, 0, 65536)
+    assert trio.current_time() - begun == pytest.approx(1.0)
+
+
 async def test_fault_hangs_until_told(autojump_clock: trio.testing.MockClock) -> None:
     backend, file = await opened({"type": "fault"})
     backend.control("fault", hang=True)

@@ -118,6 +118,14 @@ class Pages(RuleBasedStateMachine):
     def invalidate(self, number: int, first: int, last: int) -> None:
         self.core.invalidate(self.slots[number], first, last)
 
+    @rule(number=st.integers(0, 1), offset=st.integers(0, SIZE_MAX), size=st.integers(1, 50_000))
+    def mark_dirty(self, number: int, offset: int, size: int) -> None:
+        self.core.mark_dirty(self.slots[number], offset, size)
+
+    @rule(number=st.integers(0, 1), offset=st.integers(0, SIZE_MAX), size=st.integers(1, 99_000))
+    def mark_clean(self, number: int, offset: int, size: int) -> None:
+        self.core.mark_clean(self.slots[number], offset, size)
+
     @rule(number=st.integers(0, 1))
     def reopen(self, number: int) -> None:
         self.core.close_object(self.slots[number])
@@ -140,6 +148,8 @@ class Pages(RuleBasedStateMachine):
             self.core.fail(run)
         for *_, plan in self.plans:
             self.core.unpin(plan.frames)
+        for slot in self.slots:
+            self.core.mark_clean(slot, 0, 2 * SIZE_MAX)
         status = self.core.statistics()
         assert status["pinned_pages"] == status["filling_pages"] == status["orphan_pages"] == 0
         self.core.check_invariants()
@@ -220,3 +230,45 @@ def test_bad_slots_are_refused() -> None:
         core.open_object(1)
     with pytest.raises(ValueError, match="1 MiB"):
         core.read(core.open_object(0), 0, (1 << 20) + 1)
+
+
+@pytest.mark.parametrize("how", ["truncate", "truncate in page", "close", "write in fill"])
+def test_regression_dirty_pages_that_leave_give_their_frame_back(how: str) -> None:
+    core = Cache(policy="lru", memory_bytes=8 << 20, page_bytes=65536, backends=1)
+    slot = core.open_object(0)
+    core.write(slot, 0, bytes(65536))
+    core.mark_dirty(slot, 0, 65536)
+    if how == "truncate":
+        core.truncate(slot, 0)
+    elif how == "truncate in page":
+        core.mark_clean(slot, 0, 4096)
+        core.truncate(slot, 4096)
+    elif how == "close":
+        core.close_object(slot)
+    else:
+        core.truncate(slot, 4096)
+        plan = core.begin_read(slot, 4096, 4096, 65536, 1 << 20)
+        core.write(slot, 8192, bytes(4096))
+        assert [core.complete(run, run.size, 1) for run in plan.runs] == [False]
+        core.unpin(plan.frames)
+    status = core.statistics()
+    assert status["pinned_pages"] == status["orphan_pages"] == status["dirty_bytes"] == 0
+    core.check_invariants()
+
+
+def test_regression_pins_are_dropped_once() -> None:
+    core = Cache(policy="lru", memory_bytes=8 << 20, page_bytes=65536, backends=1)
+    other = Cache(policy="lru", memory_bytes=64 << 20, page_bytes=65536, backends=1)
+    slot = core.open_object(0)
+    plan = core.begin_read(slot, 0, 65536, 65536, 1 << 20)
+    with pytest.raises(ValueError, match=r"^run: of another cache"):
+        other.complete(plan.runs[0], 65536, 1)
+    assert core.complete(plan.runs[0], 65536, 1)
+    with pytest.raises(ValueError, match=r"^run: has ended"):
+        core.complete(plan.runs[0], 65536, 1)
+    with pytest.raises(ValueError, match=r"^run: has ended"):
+        core.fail(plan.runs[0])
+    core.unpin(plan.frames)
+    with pytest.raises(ValueError, match=r"^frames: not pinned"):
+        core.unpin(plan.frames)
+    core.check_invariants()

@@ -397,7 +397,10 @@ impl Cache {
     /// Drop one pin. True if the page is still there and nothing pins it any more.
     pub fn unpin(&mut self, frame: Frame) -> bool {
         let pins = &mut self.pins[frame as usize];
-        *pins = pins.saturating_sub(1);
+        if *pins == 0 {
+            return false; // releasing it again would give one frame to two pages
+        }
+        *pins -= 1;
         if *pins > 0 {
             return false;
         }
@@ -614,7 +617,8 @@ impl Cache {
         Ok(())
     }
 
-    fn in_use(&self, frame: Frame) -> bool {
+    /// Whether a page or a pin holds the frame.
+    pub fn in_use(&self, frame: Frame) -> bool {
         frame != NIL && (self.pages[frame as usize] != NO_PAGE || self.pins[frame as usize] > 0)
     }
 

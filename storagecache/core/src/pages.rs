@@ -210,9 +210,13 @@ impl Pages {
     fn doom(&mut self, frame: Frame) {
         if let Some(page) = self.cache.page_of(frame) {
             self.unlink(page.slot(), frame);
+            let dirty = self.store.is_dirty(frame);
             self.store.clear(frame);
             self.filling[frame as usize] = false;
             self.cache.remove(frame);
+            if dirty {
+                self.cache.unpin(frame); // the pin of its dirty sectors goes with them
+            }
         }
     }
 
@@ -497,6 +501,9 @@ impl Pages {
         if self.cache.unpin(frame) && self.cache.must_go(frame) {
             self.doom(frame);
         }
+        if frame as usize >= self.cache.capacity() && !self.cache.in_use(frame) {
+            self.store.discard(frame); // given up by a shrink that had to wait for this pin
+        }
     }
 
     /// The parts of a run: frame, first byte within it, bytes.
@@ -684,8 +691,12 @@ impl Pages {
                 }
                 keep = sector + 1;
             }
+            let dirty = self.store.is_dirty(frame);
             self.store
                 .clear_valid(frame, keep, (1 << self.page_shift) / SECTOR_BYTES);
+            if dirty && !self.store.is_dirty(frame) {
+                self.unpin_one(frame);
+            }
         }
         Ok(())
     }
@@ -800,13 +811,15 @@ impl Pages {
                 ),
             );
         }
-        let shrinks = frames < self.cache.capacity();
+        let before = self.cache.capacity();
         let gone = self.cache.resize(frames)?;
         self.gone(gone);
         self.memory_bytes = memory_bytes;
         self.grow();
-        if shrinks && self.cache.beyond() == 0 {
-            self.store.discard_from(frames as Frame);
+        for frame in frames..before {
+            if !self.cache.in_use(frame as Frame) {
+                self.store.discard(frame as Frame);
+            }
         }
         Ok(())
     }

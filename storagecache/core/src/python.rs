@@ -2,6 +2,7 @@
 #![allow(unsafe_code)] // the buffer protocol; each block says why it is sound
 
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use pyo3::buffer::PyBuffer;
@@ -157,6 +158,21 @@ fn lock(pages: &Mutex<Pages>) -> PyResult<MutexGuard<'_, Pages>> {
 struct Run {
     inner: pages::Run,
     buffers: Vec<(usize, usize)>,
+    owner: Arc<Mutex<Pages>>,
+    ended: AtomicBool,
+}
+
+impl Run {
+    /// Ends the run, once and by its own cache only: else it would drop pins of others.
+    fn end(&self, cache: &Arc<Mutex<Pages>>) -> PyResult<&pages::Run> {
+        if !Arc::ptr_eq(&self.owner, cache) {
+            return Err(PyValueError::new_err("run: of another cache"));
+        }
+        if self.ended.swap(true, Ordering::Relaxed) {
+            return Err(PyValueError::new_err("run: has ended already"));
+        }
+        Ok(&self.inner)
+    }
 }
 
 #[pymethods]
@@ -196,13 +212,20 @@ struct Plan {
 
 fn runs_to_list<'py>(
     py: Python<'py>,
+    owner: &Arc<Mutex<Pages>>,
     pages: &Pages,
     runs: Vec<pages::Run>,
 ) -> PyResult<Bound<'py, PyList>> {
     let list = PyList::empty(py);
     for inner in runs {
         let buffers = pages.buffers(&inner);
-        list.append(Py::new(py, Run { inner, buffers })?)?;
+        let run = Run {
+            inner,
+            buffers,
+            owner: Arc::clone(owner),
+            ended: AtomicBool::new(false),
+        };
+        list.append(Py::new(py, run)?)?;
     }
     Ok(list)
 }
@@ -348,7 +371,7 @@ impl Cache {
         Ok(Plan {
             covered: plan.covered,
             frames: plan.frames,
-            runs: runs_to_list(py, &pages, plan.runs)?.unbind(),
+            runs: runs_to_list(py, &self.pages, &pages, plan.runs)?.unbind(),
             joined: plan.joined,
         })
     }
@@ -372,7 +395,7 @@ impl Cache {
             whole_pages: true,
         };
         let runs = pages.begin_prefetch(want)?;
-        runs_to_list(py, &pages, runs)
+        runs_to_list(py, &self.pages, &pages, runs)
     }
 
     fn gather(&self, frames: Vec<Frame>, offset: u64, size: usize) -> PyResult<isize> {
@@ -387,16 +410,21 @@ impl Cache {
     fn unpin(&self, frames: Vec<Frame>) -> PyResult<()> {
         let mut pages = lock(&self.pages)?;
         check_frames(&pages, &frames)?;
+        if frames.iter().any(|frame| pages.cache().pins(*frame) == 0) {
+            return Err(PyValueError::new_err("frames: not pinned"));
+        }
         pages.unpin(&frames);
         Ok(())
     }
 
     fn complete(&self, run: &Run, bytes_read: usize, cost_ns: u64) -> PyResult<bool> {
-        Ok(lock(&self.pages)?.complete(&run.inner, bytes_read, cost_ns))
+        let mut pages = lock(&self.pages)?;
+        Ok(pages.complete(run.end(&self.pages)?, bytes_read, cost_ns))
     }
 
     fn fail(&self, run: &Run) -> PyResult<()> {
-        lock(&self.pages)?.fail(&run.inner);
+        let mut pages = lock(&self.pages)?;
+        pages.fail(run.end(&self.pages)?);
         Ok(())
     }
 

@@ -52,6 +52,10 @@ impl MemoryStore {
                 "cannot reserve {reserved} bytes: {problem}"
             )));
         };
+        // SAFETY: advice about our mapping. Huge pages make copies cheaper; refusal costs nothing.
+        unsafe {
+            libc::madvise(address, reserved, libc::MADV_HUGEPAGE);
+        }
         let words = (page_bytes / SECTOR_BYTES).div_ceil(64);
         Ok(Self {
             base,
@@ -97,14 +101,15 @@ impl MemoryStore {
         self.scratch + frame as usize * self.page_bytes
     }
 
-    /// Give the frames from `frame` on back to the operating system.
-    pub fn discard_from(&mut self, frame: Frame) {
+    /// Give a frame's memory back to the operating system.
+    pub fn discard(&mut self, frame: Frame) {
         let start = self.position(frame).min(self.reserved);
-        // SAFETY: [start, reserved) lies in our mapping; it reads as zeros afterwards.
+        let length = self.page_bytes.min(self.reserved - start);
+        // SAFETY: [start, start + length) is clamped to our mapping; it reads as zeros afterwards.
         unsafe {
             libc::madvise(
                 self.base.as_ptr().add(start).cast(),
-                self.reserved - start,
+                length,
                 libc::MADV_DONTNEED,
             );
         }
