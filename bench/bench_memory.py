@@ -2,6 +2,11 @@
 
 After reading 8 GiB and listing 100 000 files: resident memory above `memory_bytes` at most 60 MiB
 plus 800 bytes per known inode; idle CPU under 1 %.
+
+Last table (2 cores, 2026-11-21):
+
+    memory above the budget (112 MiB, 100004 inodes): 0.83 of what is allowed
+    idle CPU: 0.00
 """
 
 from __future__ import annotations

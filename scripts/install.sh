@@ -71,7 +71,7 @@ if ! CARGO=$(find_cargo); then
   CARGO=$(find_cargo)
 fi
 PATH="$(dirname "$CARGO"):$PATH"
-export PATH UV_PYTHON_DOWNLOADS=never
+export PATH UV_PYTHON_DOWNLOADS=never UV_SYSTEM_CERTS=true
 
 if [ ! -x .venv/bin/uv ]; then
   step "virtual environment"
