@@ -7,11 +7,7 @@ packages=()
 for pair in fio:fio sqlite3:sqlite3 git:git gcc:gcc make:make rclone:rclone; do
   command -v "${pair%%:*}" >/dev/null || packages+=("${pair##*:}")
 done
-if [ "${#packages[@]}" -gt 0 ]; then
-  echo "install: apt packages: ${packages[*]}" >&2
-  apt-get update -q >&2
-  DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${packages[@]}" >&2
-fi
+[ "${#packages[@]}" -eq 0 ] || ./scripts/install.sh --apt "${packages[@]}"
 cargo=$(./scripts/install.sh --cargo)
 for crate in fsx pjdfstest; do
   if [ ! -x ".venv/suites/bin/$crate" ]; then

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what a target needs into .venv: apt packages, a cargo, Python packages, the built core.
-# Does nothing where nothing is missing.   usage: install.sh [EXTRA ...] | --cargo (print its path)
+# Does nothing where nothing is missing.
+# usage: install.sh [EXTRA ...] | --cargo (print its path) | --apt PACKAGE ... (those not installed)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -9,17 +10,32 @@ RUST_MIN=1.85
 
 step() { echo "install: $*" >&2; }
 
+# Runs a command; its output is shown only if it fails.
+quietly() {
+  local log
+  log=$(mktemp)
+  if ! "$@" >"$log" 2>&1; then
+    cat "$log" >&2
+    rm -f "$log"
+    step "failed: $*"
+    return 1
+  fi
+  rm -f "$log"
+}
+
+updated=
 apt_install() {
-  local run=()
+  local run=(env DEBIAN_FRONTEND=noninteractive)
   if [ "$(id -u)" -ne 0 ]; then
-    if command -v sudo >/dev/null; then run=(sudo); else
-      echo "install: run as root: apt-get install $*" >&2
+    if command -v sudo >/dev/null; then run=(sudo "${run[@]}"); else
+      step "these packages are missing; run as root: apt-get install $*"
       exit 1
     fi
   fi
   step "apt packages: $*"
-  "${run[@]}" apt-get update -q >&2
-  DEBIAN_FRONTEND=noninteractive "${run[@]}" apt-get install -y -q --no-install-recommends "$@" >&2
+  [ -n "$updated" ] || quietly "${run[@]}" apt-get update -q
+  updated=yes
+  quietly "${run[@]}" apt-get install -y -q --no-install-recommends "$@"
 }
 
 missing_packages() {
@@ -64,8 +80,19 @@ if [ "${1:-}" = --cargo ]; then
   exit
 fi
 
-mapfile -t missing < <(missing_packages "${APT_PACKAGES[@]}")
-[ "${#missing[@]}" -eq 0 ] || apt_install "${missing[@]}"
+install_missing() {
+  local missing
+  mapfile -t missing < <(missing_packages "$@")
+  [ "${#missing[@]}" -eq 0 ] || apt_install "${missing[@]}"
+}
+
+if [ "${1:-}" = --apt ]; then
+  shift
+  install_missing "$@"
+  exit
+fi
+
+install_missing "${APT_PACKAGES[@]}"
 if ! CARGO=$(find_cargo); then
   apt_install cargo-web
   CARGO=$(find_cargo)
@@ -75,7 +102,8 @@ export PATH UV_PYTHON_DOWNLOADS=never UV_SYSTEM_CERTS=true
 
 if [ ! -x .venv/bin/uv ]; then
   step "virtual environment"
-  "$(python_with)" -m venv .venv
+  python=$(python_with)
+  "$python" -m venv .venv
   .venv/bin/python -m pip install -q --disable-pip-version-check uv
 fi
 
@@ -90,7 +118,8 @@ if [ -e "$stamp" ] && [ "$(paste -sd, .venv/.extras)" = "$wanted" ] && [ -z "$(s
   exit 0
 fi
 step "storagecache${wanted:+[$wanted]} into .venv"
+touch "$stamp.new" # as of the start: what is edited during the build is built the next time
 .venv/bin/uv pip install -q -p .venv/bin/python 'setuptools>=78' 'setuptools-rust>=1.10'
 .venv/bin/uv pip install -q -p .venv/bin/python --no-build-isolation-package storagecache -e ".${wanted:+[$wanted]}"
 tr , '\n' <<<"$wanted" >.venv/.extras
-touch "$stamp"
+mv "$stamp.new" "$stamp"

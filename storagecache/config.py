@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import ipaddress
-import math
 import os
 import re
 import tomllib
@@ -20,6 +19,8 @@ from .sizes import parse_size
 
 _FILE_MAX_BYTES: Final = 1 << 20
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+_BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]{1,63}")
+_SHOWN_MAX: Final = 80
 _WRITABLE_BY_OTHERS: Final = 0o022
 
 
@@ -115,7 +116,7 @@ class Config:
             "shares": None if None in shares else shares,
             "service_ns": None
             if None in service
-            else [int(one * 1e6) for one in service if one is not None],
+            else [max(1, round(one * 1e6)) for one in service if one is not None],
         }
 
 
@@ -124,35 +125,61 @@ class Config:
 Check = Callable[[Any], Any]
 
 
+class _Override(str):
+    """A value from the command line: only there is text taken for a number or a flag."""
+
+    __slots__ = ()
+
+
+def _shown(value: Any) -> str:
+    """`value` for an error message: one line, not long, whatever it is."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an integer of thousands of digits; deep nesting
+        return "this value"
+    return text if len(text) <= _SHOWN_MAX else text[: _SHOWN_MAX - 3] + "..."
+
+
+def _key(name: str) -> str:
+    return name if _BARE_KEY.fullmatch(name) else _shown(name)
+
+
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{value!r} is no string")
+        raise ValueError(f"{_shown(value)} is no string")
     if "\0" in value:
         raise ValueError("contains a NUL character")
-    return value
+    return str(value)
 
 
 def _flag(value: Any) -> bool:
-    if value in ("true", "false"):
-        return bool(value == "true")
+    if isinstance(value, _Override) and value in ("true", "false"):
+        return value == "true"
     if not isinstance(value, bool):
-        raise ValueError(f"{value!r} is not true or false")
+        raise ValueError(f"{_shown(value)} is not true or false")
     return value
+
+
+def _size(value: Any) -> int:
+    try:
+        return parse_size(value)
+    except ValueError:
+        raise ValueError(f"{_shown(value)} is no size (examples: 64KiB, 2GiB, 4096)") from None
 
 
 def _number(low: float, high: float, *, whole: bool = False) -> Check:
     def check(value: Any) -> Any:
-        if isinstance(value, str):
+        if isinstance(value, _Override):
             try:
                 value = int(value) if whole else float(value)
             except ValueError:
-                raise ValueError(f"{value!r} is no number") from None
+                raise ValueError(f"{_shown(value)} is no number") from None
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError(f"{value!r} is no number")
+            raise ValueError(f"{_shown(value)} is no number")
         if whole and not isinstance(value, int):
-            raise ValueError(f"{value!r} is no whole number")
-        if not math.isfinite(value) or not low <= value <= high:
-            raise ValueError(f"{value} is not from {low:g} to {high:g}")
+            raise ValueError(f"{_shown(value)} is no whole number")
+        if not low <= value <= high:  # also NaN, and integers beyond any float
+            raise ValueError(f"{_shown(value)} is not from {low:g} to {high:g}")
         return value if whole else float(value)
 
     return check
@@ -161,55 +188,68 @@ def _number(low: float, high: float, *, whole: bool = False) -> Check:
 def _one_of(*known: str) -> Check:
     def check(value: Any) -> str:
         if value not in known:
-            raise ValueError(f"unknown value {value!r} (known: {' '.join(known)})")
+            raise ValueError(f"unknown value {_shown(value)} (known: {' '.join(known)})")
         return str(value)
 
     return check
 
 
 def _page_bytes(value: Any) -> int:
-    size = parse_size(value)
+    size = _size(value)
     if size & (size - 1) or not 4096 <= size <= 4 << 20:
-        raise ValueError(f"{value!r} is no power of two from 4KiB to 4MiB")
+        raise ValueError(f"{_shown(value)} is no power of two from 4KiB to 4MiB")
     return size
 
 
 def _memory_bytes(value: Any) -> int:
-    size = parse_size(value)
+    size = _size(value)
     if size < 64 << 10:
-        raise ValueError(f"{value!r} is less than 64KiB")
+        raise ValueError(f"{_shown(value)} is less than 64KiB")
     if size > 1 << 46:
-        raise ValueError(f"{value!r} is more than 64TiB")
+        raise ValueError(f"{_shown(value)} is more than 64TiB")
     return size
 
 
 def _policy(value: Any) -> str:
     name = _text(value)
     if name not in POLICIES:
-        raise ValueError(f"unknown policy {name!r} (known: {' '.join(POLICIES)})")
+        raise ValueError(f"unknown policy {_shown(name)} (known: {' '.join(POLICIES)})")
     return name
 
 
 def _name(value: Any) -> str:
     name = _text(value)
     if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is not made of a-z, 0-9, - and _ (at most 63)")
+        raise ValueError(f"{_shown(name)} is not made of a-z, 0-9, - and _ (at most 63)")
     return name
 
 
 def _at(value: Any) -> str:
     path = _text(value)
     if not path.startswith("/"):
-        raise ValueError(f"{path!r} does not start with /")
+        raise ValueError(f"{_shown(path)} does not start with /")
     parts = [part for part in path.split("/") if part]
     if not parts:
         raise ValueError("a store cannot be the root itself; give it a directory such as /data")
     for part in parts:
         if part in (".", ".."):
-            raise ValueError(f"{path!r} contains {part!r}")
+            raise ValueError(f"{_shown(path)} contains {part!r}")
         if len(os.fsencode(part)) > 255:
             raise ValueError("a name longer than 255 bytes")
     return "/" + "/".join(parts)
+
+
+def _url(value: Any) -> str:
+    url = _text(value)
+    try:
+        split = urlsplit(url)
+    except ValueError as exc:
+        raise ValueError(f"{_shown(url)}: {exc}") from None
+    if not split.scheme:
+        raise ValueError(f"no scheme in {_shown(url)} (for a local folder write file:///path)")
+    if b"\0" in unquote_to_bytes(split.path):
+        raise ValueError("contains a NUL character")
+    return url
 
 
 def _layers(value: Any) -> tuple[Mapping[str, Any], ...]:
@@ -224,13 +264,13 @@ def _listen(value: Any) -> str:
         return text
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535:
-        raise ValueError(f"{text!r} is not HOST:PORT")
+        raise ValueError(f"{_shown(text)} is not HOST:PORT")
     try:
         loopback = ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         loopback = host == "localhost"
     if not loopback:
-        raise ValueError(f"{host!r} is no loopback address")
+        raise ValueError(f"{_shown(host)} is no loopback address")
     return text
 
 
@@ -260,12 +300,12 @@ _CACHE: Final[dict[str, Check]] = {
     "min_sample": _number(1, 10**9, whole=True),
     "seed": _number(0, 2**64 - 1, whole=True),
     "fill": _one_of("page", "sector"),
-    "readahead_bytes": parse_size,
+    "readahead_bytes": _size,
 }
 _BACKEND: Final[dict[str, Check]] = {
     "name": _name,
     "at": _at,
-    "url": _text,
+    "url": _url,
     "layers": _layers,
     "share": _number(1e-9, 1e9),
     "service_ms": _number(1e-6, 1e9),
@@ -292,7 +332,8 @@ def _section(key: str, table: Any, checks: Mapping[str, Check]) -> dict[str, Any
     for name, value in table.items():
         check = checks.get(name)
         if check is None:
-            raise ConfigError(f"{key}.{name}", f"unknown key (known: {' '.join(checks)})")
+            known = " ".join(checks)
+            raise ConfigError(f"{key}.{_key(name)}", f"unknown key (known: {known})")
         try:
             values[name] = check(value)
         except ValueError as exc:
@@ -321,8 +362,14 @@ def load(path: str | os.PathLike[str], overrides: Mapping[str, str] | None = Non
         raise ConfigError(name, "larger than 1 MiB")
     try:
         data = tomllib.loads(content.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as exc:
+    except tomllib.TOMLDecodeError as exc:
         raise ConfigError(name, f"no TOML: {exc}") from exc
+    except UnicodeDecodeError as exc:
+        line = content.count(b"\n", 0, exc.start) + 1
+        raise ConfigError(name, f"no TOML: not UTF-8 (at line {line})") from exc
+    except (ValueError, RecursionError) as exc:
+        problem = "no TOML: a number with too many digits, or nested too deeply"
+        raise ConfigError(name, problem) from exc
     return parse(data, overrides or {})
 
 
@@ -347,10 +394,10 @@ def parse(data: Mapping[str, Any], overrides: Mapping[str, str]) -> Config:
         table = tables.get(section, {})
         if not isinstance(table, dict):
             raise ConfigError(section, "is no table")
-        tables[section] = {**table, name: value}
+        tables[section] = {**table, name: _Override(value)}
     for key in tables:
         if key not in ("cache", "backend", "mount", "metrics"):
-            raise ConfigError(key, "unknown key (known: cache backend mount metrics)")
+            raise ConfigError(_key(key), "unknown key (known: cache backend mount metrics)")
     backends = _backends(tables.get("backend", []))
     cache = CacheConfig(**_section("cache", tables.get("cache", {}), _CACHE))
     if cache.memory_bytes // cache.page_bytes < 2 * len(backends):
@@ -380,6 +427,10 @@ def _backends(tables: Any) -> tuple[BackendConfig, ...]:
             if needed not in values:
                 raise ConfigError(f"{key}.{needed}", "missing")
         backend = BackendConfig(**values)
+        for number, layer in enumerate(backend.layers):
+            if not isinstance(layer.get("type"), str):
+                problem = "is no string" if "type" in layer else "missing"
+                raise ConfigError(f"{key}.layers[{number}].type", problem)
         for other in result:
             if backend.name == other.name:
                 raise ConfigError(f"{key}.name", f"{backend.name!r} is used twice")
@@ -388,6 +439,11 @@ def _backends(tables: Any) -> tuple[BackendConfig, ...]:
                     f"{key}.at", f"{backend.at!r} overlaps {other.at!r} of {other.name!r}"
                 )
         result.append(backend)
+    for name in ("share", "service_ms"):
+        given = [getattr(backend, name) is not None for backend in result]
+        if any(given) and not all(given):
+            key = f"backend[{given.index(False)}].{name}"
+            raise ConfigError(key, "missing, as other backends have it: give it to all or to none")
     return tuple(result)
 
 
