@@ -28,7 +28,6 @@ class Properties:
     """What a backend can do and how it likes to be asked."""
 
     read_max_bytes: int = 1 << 20  # longest single read
-    parallelism: int = 1  # devices that serve at the same time; busy time is divided by it
     workers: int = 16  # calls under way at once
     hard_links: bool = True
     symlinks: bool = True

@@ -131,7 +131,6 @@ def _add_set(parser: argparse.ArgumentParser) -> None:
 
 def _mount(options: argparse.Namespace) -> int:
     config = load(options.config, parse_overrides(options.set))
-    check_mount(config, options.directory)
     if options.foreground:
         daemon.run_foreground(
             config, options.directory, lambda _: print("mounted", file=sys.stderr, flush=True)

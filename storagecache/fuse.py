@@ -28,7 +28,6 @@ from .vfs import Filesystem, Inode
 log = logging.getLogger(__name__)
 F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
 
-ROOT_INODE: Final = pyfuse3.ROOT_INODE
 MAX_TASKS: Final = 10_000
 
 

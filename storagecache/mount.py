@@ -101,9 +101,8 @@ class Mounted:
 class Commands:
     """What the control socket can do to a mount."""
 
-    def __init__(self, mounted: Mounted, end: Callable[[], None]) -> None:
+    def __init__(self, mounted: Mounted) -> None:
         self._mounted = mounted
-        self._end = end
 
     def handlers(self) -> dict[str, Callable[..., Any]]:
         return {
@@ -114,7 +113,6 @@ class Commands:
             "policy": self.policy,
             "resize": self.resize,
             "drain": self.drain,
-            "terminate": self.terminate,
         }
 
     async def status(self) -> dict[str, Any]:
@@ -166,9 +164,6 @@ class Commands:
     async def drain(self) -> dict[str, int]:
         """Returns when nothing is dirty; every write so far is in its backend."""
         return {"dirty_bytes": self._mounted.core.statistics()["dirty_bytes"]}
-
-    async def terminate(self) -> None:
-        self._end()
 
 
 async def run(config: Config, mountpoint: str, ready: Callable[[Mounted], None]) -> None:
@@ -272,9 +267,7 @@ async def _serve(mounted: Mounted, nursery: trio.Nursery, ready: Callable[[Mount
             stack.callback(server.close)
             mounted.metrics_port = server.port
         await nursery.start(_watch_signals, ended)
-        control = ControlServer(
-            socket_path(mounted.mountpoint), Commands(mounted, ended.set).handlers()
-        )
+        control = ControlServer(socket_path(mounted.mountpoint), Commands(mounted).handlers())
         await nursery.start(control.run)
         try:
             fuse.start(mounted.front, mounted.mountpoint, _options(mounted))

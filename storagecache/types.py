@@ -86,7 +86,7 @@ class PartitionStatistics(TypedDict):
     relative_wait: float  # of the last epoch
     demand_requests: int
     response_ns: int  # demand misses only
-    busy_ns: int  # all requests, divided by the backend's parallelism by the caller
+    busy_ns: int  # all requests: the time the backend was not idle
 
 
 class Statistics(TypedDict):

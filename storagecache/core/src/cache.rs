@@ -267,10 +267,6 @@ impl Cache {
         self.table.len()
     }
 
-    pub fn free_frames(&self) -> usize {
-        self.free.len()
-    }
-
     pub fn sizes(&self) -> &Sizes {
         &self.sizes
     }
